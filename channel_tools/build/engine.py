@@ -160,7 +160,7 @@ class _Preparation:
     @property
     def is_needed(self) -> bool:
         """Whether a build without this preparation would not be what the user requested."""
-        return self._spec.tools.compiler_cache is not None or bool(self._patches)
+        return self._spec.compiler_cache is not None or bool(self._patches)
 
     def begin(self) -> None:
         """Take the patches of the recipe from the engine, if it would not apply all of one."""
@@ -185,7 +185,7 @@ class _Preparation:
 
                 print(f"Applying with git: {patch.path}", flush=True)  # noqa: T201 - as above
                 apply_patch(patch.path, build_folder / "work" / patch.folder, source=f"the source of {patch.path.name}")
-            if (cache := self._spec.tools.compiler_cache) is not None:
+            if (cache := self._spec.compiler_cache) is not None:
                 self._compilers = CachedCompilers(cache, build_folder / "build_env", self._spec.output.parent)
                 self._compilers.wrap()
         except (ChannelToolsError, OSError, ValueError) as err:

@@ -107,28 +107,18 @@ class BuildPlaces:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BuildTools:
-    """The programs for building: the user's ``conda_build``, None for the engine that channel_tools depends on.
-
-    If ``compiler_cache`` is None, everything is compiled.
-    """
-
-    conda_build: Path | None = None
-    compiler_cache: CompilerCache | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
     """How packages are built: for which platform, and at most ``max_jobs`` at once, which share ``cores``.
 
-    Workers get the part of ``environ`` that child_environment selects.
+    Without a ``compiler_cache``, everything is compiled. Workers get the part of ``environ`` that child_environment
+    selects.
     """
 
     platform: str
     max_jobs: int
     cores: int
     environ: Mapping[str, str]
-    tools: BuildTools = field(default_factory=BuildTools)
+    compiler_cache: CompilerCache | None = None
     tests: bool = True
     """Whether the engine runs the recipe's tests on the package."""
 
@@ -145,7 +135,7 @@ class WorkerSpec:
     platform: str
     error_prefix_in_binary: bool
     compression_threads: int
-    tools: BuildTools = field(default_factory=BuildTools)
+    compiler_cache: CompilerCache | None = None
     tests: bool = True
     recorded_channels: tuple[str, ...] = ()
     """The channels that the package names in place of ``channels``, if these are not the same."""

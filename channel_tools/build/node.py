@@ -98,7 +98,7 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
         max_jobs=1,
         cores=cores,
         environ=os.environ,
-        tools=builds.tools,
+        compiler_cache=builds.compiler_cache,
     )
     started_s, oom_kills = time.monotonic(), count_oom_kills()
     killed = False

@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 - msgspec looks for it here
 
 import msgspec
 
-from channel_tools.build.model import BuildJob, BuildPlaces, BuildTools, BuildUsage, decode, encode
+from channel_tools.build.compiler_cache import CompilerCache  # noqa: TC001 - msgspec looks for it here
+from channel_tools.build.model import BuildJob, BuildPlaces, BuildUsage, decode, encode
 from channel_tools.system import errors
 from channel_tools.system.errors import ChannelToolsError, UsageError
 from channel_tools.system.files import write_bytes_atomically
@@ -37,7 +38,7 @@ class RemoteBuilds:
     platform: str
     channels: tuple[str, ...]
     jobs: tuple[BuildJob, ...]
-    tools: BuildTools = field(default_factory=BuildTools)
+    compiler_cache: CompilerCache | None = None
     attest: dict[str, str] | None = None
     """Whether and with which key packages are signed when added to the channel; the workflow stage reads it."""
 

@@ -65,7 +65,6 @@ def settle_built(
     threads: int,
     renamed: Mapping[str, str] | None = None,
     work: Path | None = None,
-    is_planned: bool = False,
 ) -> tuple[str, ...]:
     """Rewrite a package that was built from ``recipe_folder``; ``threads`` (1 or more) compress it.
 
@@ -73,7 +72,7 @@ def settle_built(
     for the machine that they run on is left out if it names ``work``, the folder of the build: direct_url.json
     (PEP 610), and byte code of a module. Returns notes on what was left out.
 
-    If the package ``is_planned``, its build must have had the environments that its recipe's digest covers. Raises
+    Its build must have had the environments that its recipe's digest covers. Raises
     IntegrityError for a damaged package, and as check_resolved does; the package then stays as it is.
     """
     recipe = load_plain_yaml((recipe_folder / RECIPE_FILE).read_bytes())
@@ -85,8 +84,7 @@ def settle_built(
         settled_files = {_INDEX: info[_INDEX], **named} if _INDEX in info else named
         edited = {name: settled(name, content, date_s=date_s) for name, content in settled_files.items()}
         about, rendered = (_mapping(edited.get(name), package) for name in (_ABOUT, RENDERED_RECIPE))
-        if is_planned:
-            check_resolved(recipe, rendered)
+        check_resolved(recipe, rendered)
         return edited | cleaned_files({**info, **edited}, about=about, rendered=rendered)
 
     folder = None if work is None else os.fsencode(work)

@@ -51,9 +51,9 @@ def shown_name(path: str | Path, prefix: Path) -> str:
 class StuckEngine:
     """Detects that the engine hangs at a file that it cannot pack; ``check`` is called once a second."""
 
-    def __init__(self, output: Path, *, processes: int = 1) -> None:
-        """``output`` is the folder of the engine, which runs in the last of a chain of ``processes`` processes."""
-        self._output, self._processes = output, processes
+    def __init__(self, output: Path) -> None:
+        """``output`` is the folder of the engine."""
+        self._output = output
         self._last: tuple[int, ...] = ()
 
     def check(self, supervisor: int) -> None:
@@ -63,8 +63,8 @@ class StuckEngine:
         """
         last, self._last = self._last, ()
         processes = descendants(supervisor)
-        if len(processes) != self._processes:
+        if len(processes) != 1:
             return
-        self._last = (*processes, *map(processor_ticks, processes))
+        self._last = (processes[0], processor_ticks(processes[0]))
         if self._last == last and (fault := special_file(self._output)):
             raise BuildError(fault)

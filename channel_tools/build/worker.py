@@ -103,7 +103,7 @@ def start_child(
             platform=options.platform,
             error_prefix_in_binary=job.error_prefix_in_binary,
             compression_threads=cores,
-            tools=options.tools,
+            compiler_cache=options.compiler_cache,
             tests=options.tests,
         )
         write_bytes_atomically(folder / SPEC_FILE, encode(spec), durable=False)  # only this run reads it
@@ -224,7 +224,7 @@ def main(spec_file: Path, parent: int) -> int:
     """
     spec = decode(spec_file.read_bytes(), WorkerSpec)
     consumed, started_s = Consumption(), time.monotonic()
-    engine = StuckEngine(spec.output, processes=1 if spec.tools.conda_build is None else 2)
+    engine = StuckEngine(spec.output)
     own = os.getpid()
     try:
         status = supervise(
@@ -266,7 +266,6 @@ def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
                 threads=threads,
                 renamed=renamed,
                 work=spec.output.parent,
-                is_planned=spec.tools.conda_build is None,
             )
     except ChannelToolsError as err:
         return WorkerResult(failure="other", message=err.message)
@@ -281,10 +280,6 @@ def _left_running(spec: WorkerSpec) -> list[str]:
 
 def _run(spec: WorkerSpec) -> WorkerResult:
     os.environ["PATH"] = put_before_path(spec.output.parent / _INTERPRETER, os.environ["PATH"])
-    if spec.tools.conda_build is not None:
-        from channel_tools.build.conda_build import run_conda_build  # noqa: PLC0415 - as below
-
-        return run_conda_build(spec, spec.tools.conda_build)
     # the processes that start and supervise builds do without what is slow to import
     from channel_tools.build.engine import run_engine  # noqa: PLC0415
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``build`` is asked for: which packages, by which programs, on which machines, signed by whom.
+"""What ``build`` is asked for: which packages, on which machines, signed by whom.
 
 What ``rebuild`` is asked for.
 """
@@ -15,7 +15,7 @@ from typer import Argument, Option
 from channel_tools.requests import options
 from channel_tools.requests.attest import AttestRequest
 from channel_tools.requests.foundation import BuildFoundationRequest, FoundationRequest
-from channel_tools.requests.names import CacheName, EngineName
+from channel_tools.requests.names import CacheName
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import absolute_path
@@ -25,28 +25,6 @@ if TYPE_CHECKING:
     from channel_tools.system.settings import Settings
 
 _WORKFLOW = "snakemake"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolsRequest:
-    """The programs that builds run. ``compiler_cache`` None is the one of the user's settings, else none."""
-
-    engine: Annotated[
-        EngineName,
-        Option(
-            "--engine",
-            help="The build program: the engine that comes with channel_tools, or the conda-build on the PATH.",
-        ),
-    ] = "rattler-build"
-    compiler_cache: Annotated[
-        CacheName | None,
-        Option(
-            "--compiler-cache",
-            help="Reuse earlier compilations from the cache of this program (in CCACHE_DIR, SCCACHE_DIR); "
-            "default: CHANNEL_TOOLS_COMPILER_CACHE.",
-            show_default="none",
-        ),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,10 +74,10 @@ class ClusterRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRequest:
-    """What to build, by which programs, on which machines, signed by whom.
+    """What to build, on which machines, signed by whom.
 
-    ``foundation.jobs`` is how many packages are built at once; on a cluster, how many jobs may wait or run, None for
-    the profile's number.
+    Without ``compiler_cache``, that of the user's settings is used. ``foundation.jobs`` is how many packages are built
+    at once; on a cluster, how many jobs may wait or run, None for the profile's number.
     """
 
     recipe: Annotated[
@@ -116,7 +94,15 @@ class BuildRequest:
     attest: AttestRequest = field(default_factory=AttestRequest)
     unattested: Annotated[bool, Option("--no-attest", help="Do not sign how each package was built.")] = False
     foundation: FoundationRequest = field(default_factory=BuildFoundationRequest)
-    tools: ToolsRequest = field(default_factory=ToolsRequest)
+    compiler_cache: Annotated[
+        CacheName | None,
+        Option(
+            "--compiler-cache",
+            help="Reuse earlier compilations from the cache of this program (in CCACHE_DIR, SCCACHE_DIR); "
+            "default: CHANNEL_TOOLS_COMPILER_CACHE.",
+            show_default="none",
+        ),
+    ] = None
     dry_run: options.DryRun = False
 
     @property

@@ -16,7 +16,6 @@ BASES: Mapping[BaseName, str] = {"debian-11": "2.31", "debian-12": "2.36", "debi
 """The glibc of each base, which what is built on it requires of a machine; oldest first."""
 UNSUPPORTED_BASES: frozenset[BaseName] = frozenset({"debian-11"})
 """The bases that Debian gives no security updates for any more: for old machines, the default only there."""
-EngineName = Literal["rattler-build", "conda-build"]
 CacheName = Literal["ccache", "sccache"]
 SchedulerName = Literal["slurm", "pbs"]
 """As in channel_tools.system.schedulers, which is too slow to import for --help."""

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from channel_tools.serve.access.guard import Gatekeeper
-    from channel_tools.serve.files import CachedFile, FileCache, Headers
     from channel_tools.serve.access_log import AccessLog
+    from channel_tools.serve.files import CachedFile, FileCache, Headers
 
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from channel_tools.build.compiler_cache import find_compiler_cache
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.schedule import build_packages, channels_of, locked_builds, take_over_finished
-from channel_tools.build.tools import find_tools
 from channel_tools.build.usage import read_usage, record_result, with_resources
 from channel_tools.channel import channel_writer, ensure_channel, indexed_files, prefer_packages
 from channel_tools.channel.results import StackRecord, record_stack
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from channel_tools.build.model import BuildResult, BuildTools
+    from channel_tools.build.compiler_cache import CompilerCache
+    from channel_tools.build.model import BuildResult
     from channel_tools.build.remote import RemoteBuilds
     from channel_tools.channel import ChannelWriter
     from channel_tools.channel.model import Channel
@@ -70,18 +71,18 @@ class BuildOutcome:
     results: tuple[BuildResult, ...]
 
 
-def check_build(settings: Settings, request: BuildRequest) -> tuple[BuildTools, tuple[str, ...]]:
-    """The programs that the request's builds run, and the command of its workflow (see command_for).
+def check_build(settings: Settings, request: BuildRequest) -> tuple[CompilerCache | None, tuple[str, ...]]:
+    """The compiler cache of the request's builds, and the command of its workflow (see command_for).
 
     Makes nothing. Raises UsageError for parts that contradict each other, and an error for a missing program.
     """
-    wanted = replace(request.tools, compiler_cache=request.tools.compiler_cache or settings.compiler_cache)
-    tools = find_tools(wanted, settings.environ, cache=settings.cache)
+    name = request.compiler_cache or settings.compiler_cache
+    cache = None if name is None else find_compiler_cache(name, settings.environ, cache=settings.cache)
     if request.cluster.is_here:
-        return tools, ()
+        return cache, ()
     from channel_tools.build.cluster import command_for  # noqa: PLC0415 - only builds on a cluster need it
 
-    return tools, command_for(settings, request.cluster, jobs=request.foundation.jobs)
+    return cache, command_for(settings, request.cluster, jobs=request.foundation.jobs)
 
 
 def build_stacks(
@@ -100,12 +101,12 @@ def build_stacks(
     that failed.
     """
     expansion = expand_request(settings, request.plan, note=progress.note)
-    tools, command = check_build(settings, request)
+    compiler_cache, command = check_build(settings, request)
     build = _Build(
         settings=settings,
         request=request,
         expansion=expansion,
-        tools=tools,
+        compiler_cache=compiler_cache,
         command=command,
         attester=None if request.signing is None else Attester(settings, request.signing),
         progress=progress,
@@ -152,7 +153,7 @@ class _Build:
     settings: Settings
     request: BuildRequest
     expansion: Expansion
-    tools: BuildTools
+    compiler_cache: CompilerCache | None
     command: tuple[str, ...]
     """Runs the workflow on a cluster; empty for builds on this machine."""
     attester: Attester | None
@@ -289,7 +290,7 @@ class _Build:
             max_jobs=self.request.foundation.packages_at_once,
             cores=self.request.cores,
             environ=self.settings.environ,
-            tools=self.tools,
+            compiler_cache=self.compiler_cache,
         )
         built = build_packages(
             [job for job in jobs if job.file_name not in finished_files],
@@ -332,7 +333,7 @@ class _Build:
             platform=current_platform(),
             channels=channels_of(channel),
             jobs=tuple(jobs),
-            tools=self.tools,
+            compiler_cache=self.compiler_cache,
             attest=None if request.signing is None else request.signing.as_texts(),
         )
         write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force)

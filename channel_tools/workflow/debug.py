@@ -110,7 +110,7 @@ def work_folder_of(build: Path) -> Path:
         message = f"{build}: the build script succeeded, but {reason}: {package}"
         raise BuildError(message, hint=f"see the build's log; to examine the package: channel_tools audit {package}")
     message = f"{build}: the build failed before its script started; only its log can be examined"
-    raise BuildError(message, hint="for a build with --engine conda-build, use conda debug")
+    raise BuildError(message, hint="see the build's log")
 
 
 def shell_command(work_folder: Path, command: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from channel_tools.audit.run import Gate, distinctive_paths
 from channel_tools.build.compiler_cache import CompilerCache
-from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces, BuildResult, BuildTools
+from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces, BuildResult
 from channel_tools.build.schedule import build_packages, locked_builds
 from channel_tools.channel import channel_writer, open_channel
 from channel_tools.conda.archive import PackageInfo
@@ -37,7 +37,6 @@ def build(
     jobs: list[BuildJob],
     *,
     max_jobs: int = 2,
-    conda_build: Path | None = None,
     work: Path | None = None,
     compiler_cache: CompilerCache | None = None,
 ) -> list[BuildResult]:
@@ -57,7 +56,7 @@ def build(
                 max_jobs=max_jobs,
                 cores=2,
                 environ=os.environ,
-                tools=BuildTools(conda_build=conda_build, compiler_cache=compiler_cache),
+                compiler_cache=compiler_cache,
             ),
             writer=writer,
             places=places,

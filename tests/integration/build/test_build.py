@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from channel_tools.build.model import BuildJob
-from channel_tools.build.tools import find_conda_build
 from channel_tools.build.usage import read_usage
 from channel_tools.channel import Channel, Foundation, create_channel, published_packages, verify_channel
 from channel_tools.conda.archive import read_info_files, stream_component
@@ -25,7 +24,6 @@ from channel_tools.system.work_folder import choose_work_folder
 from channel_tools.workflow.debug import find_failed, shell_command, work_folder_of
 from tests.integration.build.driver import BUILD, build, toy_job
 from tests.support.processes import TEST_TIMEOUT_S, assert_ended, time_limit
-from tests.support.programs import program
 
 pytestmark = pytest.mark.integration
 
@@ -407,31 +405,6 @@ def test_a_build_sees_no_tool_of_the_host_but_the_systems(
     log = (folder / "logs" / "toy-1.0-h_0.log").read_text()
     assert "\nPATH=$BUILD_PREFIX/bin:$PREFIX/bin:/usr/bin:/bin CFLAGS=[] CORES=2\n" in log
     assert "\n/usr/bin/bash\n" in log
-
-
-@pytest.fixture
-def conda_build() -> Path:
-    return find_conda_build({**os.environ, "PATH": f"{Path(program('conda-build')).parent}:{os.environ['PATH']}"})
-
-
-def test_conda_build_builds_tests_and_publishes_the_same_names(folder: Path, conda_build: Path) -> None:
-    jobs = [toy(folder, "upper", "lower", test="test -f $PREFIX/share/lower"), toy(folder, "lower")]
-    assert [result.status for result in build(folder, jobs, conda_build=conda_build)] == ["built", "built"]
-    assert published(folder) == ["lower", "upper"]
-    assert "conda-build" in (folder / "logs" / "upper-1.0-h_0.log").read_text()
-
-
-@pytest.mark.parametrize(
-    ("faults", "words"),
-    [({"test": "false"}, "the recipe's test failed"), ({"script": "exit 3"}, "the build script failed")],
-    ids=["test", "script"],
-)
-def test_a_failure_under_conda_build_says_why(
-    folder: Path, conda_build: Path, faults: dict[str, str], words: str
-) -> None:
-    with pytest.raises(BuildError, match=words):
-        build(folder, [toy(folder, "toy", **faults)], conda_build=conda_build)  # type: ignore[arg-type]
-    assert published(folder) == []
 
 
 @contextmanager

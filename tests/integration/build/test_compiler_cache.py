@@ -10,8 +10,8 @@ from typing import Literal
 import pytest
 import yaml
 
+from channel_tools.build.compiler_cache import find_compiler_cache
 from channel_tools.build.model import BuildJob
-from channel_tools.build.tools import find_compiler_cache
 from channel_tools.channel import Foundation, create_channel
 from channel_tools.conda.archive import read_info_json
 from tests.integration.build.driver import build

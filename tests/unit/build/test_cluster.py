@@ -30,7 +30,8 @@ from channel_tools.build.cluster import (
     workflow_environ,
     write_workflow,
 )
-from channel_tools.build.model import BuildJob, BuildPlaces, BuildResult, BuildTools
+from channel_tools.build.compiler_cache import CompilerCache
+from channel_tools.build.model import BuildJob, BuildPlaces, BuildResult
 from channel_tools.build.node import lock_of
 from channel_tools.build.remote import (
     BUILDS_FILE,
@@ -82,7 +83,7 @@ def builds(*names: str) -> RemoteBuilds:
         platform="linux-64",
         channels=("file:///tree/output/channel",),
         jobs=tuple(map(job, names)),
-        tools=BuildTools(conda_build=Path("/usr/bin/conda-build")),
+        compiler_cache=CompilerCache(name="ccache", program=Path("/usr/bin/ccache"), folder=Path("/cache")),
     )
 
 

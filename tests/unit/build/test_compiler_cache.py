@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.build.compiler_cache import CachedCompilers, CompilerCache
+from channel_tools.build.compiler_cache import CachedCompilers, CompilerCache, find_compiler_cache
 from channel_tools.build.model import FINISHED, BuildJob
 from channel_tools.build.node import finished_build
 from channel_tools.build.remote import Outcome, write_outcome
@@ -111,3 +111,28 @@ def test_a_cache_that_cannot_be_written_is_known_before_the_first_compilation(
     with pytest.raises(OSError, match=r"Read-only file system: '.*my cache'"):
         CachedCompilers(ccache_of(tmp_path), prefix, tmp_path).wrap()
     assert not (prefix / "uncached").exists()
+
+
+def test_a_cache_is_found_and_keeps_its_folder_where_its_user_says(tmp_path: Path) -> None:
+    made = program(tmp_path, "ccache", "echo ccache version 4.7.5")
+    found = find_compiler_cache("ccache", {"PATH": str(tmp_path)}, cache=tmp_path / "cache")
+    assert found == CompilerCache(name="ccache", program=made, folder=tmp_path / "cache" / "ccache")
+    environ = {"PATH": str(tmp_path), "CCACHE_DIR": "/scratch/cc"}
+    assert find_compiler_cache("ccache", environ, cache=tmp_path).folder == Path("/scratch/cc")
+
+
+def test_a_machine_without_the_cache_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="sccache: not found on the PATH") as caught:
+        find_compiler_cache("sccache", {"PATH": str(tmp_path)}, cache=tmp_path)
+    assert "leave out --compiler-cache" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("echo ccache version 3.7.12", "is version 3.7; .* 4.4 or later"), ("echo nothing", "expected a version")],
+    ids=["old", "no version"],
+)
+def test_a_cache_that_cannot_do_it_is_refused(tmp_path: Path, script: str, words: str) -> None:
+    program(tmp_path, "ccache", script)
+    with pytest.raises(CommandError, match=words):
+        find_compiler_cache("ccache", {"PATH": str(tmp_path)}, cache=tmp_path)

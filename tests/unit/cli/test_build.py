@@ -16,9 +16,8 @@ from tests.support.toy_tree import write_toy_tree
         (["--output-dir", "workflow"], "--emit snakemake and --output-dir FOLDER go together"),
         (["--on", "slurm", "--emit", "snakemake", "-o", "workflow"], "--emit only writes the workflow"),
         (["--emit", "snakemake", "-o", "recipes"], "contains files that are not part of a workflow of builds"),
-        (["--engine", "conda-build", "--compiler-cache", "ccache"], "not with --engine conda-build"),
     ],
-    ids=["nowhere", "nothing", "both", "taken", "engine"],
+    ids=["nowhere", "nothing", "both", "taken"],
 )
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["build", "dry run"])
 def test_options_that_contradict_each_other_are_an_error(

@@ -170,7 +170,6 @@ def test_commands_print_nothing_that_others_wrote_as_it_is(tmp_path: Path, kind:
 
 PRINTING = {"print", "print_exc", "echo", "secho", "basicConfig", "StreamHandler", "Console", "pprint"}
 ALLOWED = {  # how many places print by themselves, and why
-    "build/conda_build.py": (3, "the log of a build"),
     "build/engine.py": (10, "the log of a build"),
     "build/worker.py": (1, "the log of a build"),
     "cli/entry.py": (1, "the system's own words about standard output"),
