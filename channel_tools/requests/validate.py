@@ -139,13 +139,9 @@ class ValidateRequest:
     ] = False
     keep: Annotated[bool, Option("--keep", help="Keep the new environment and the logs of the run.")] = False
     timeout_s: Timeout = None
-    history: Annotated[
-        bool, Option("--history", help="Keep the report with earlier ones, and report what has become slower.")
-    ] = False
-    fail_on_drop: Annotated[
-        bool,
-        Option("--fail-on-drop", help="With --history: exit with 10 if bandwidth has dropped by a fifth."),
-    ] = False
+    history: Annotated[bool, Option("--history", help="Keep the report with earlier ones, for the channel's page.")] = (
+        False
+    )
     image: Annotated[
         Path | None,
         Option("--image", metavar="FILE", help="Validate this image of env image as it is, mounted in a namespace."),
@@ -159,8 +155,6 @@ class ValidateRequest:
 
     def __post_init__(self) -> None:
         install = self.install
-        if self.fail_on_drop and not self.history:
-            raise UsageError("--fail-on-drop without --history: nothing to compare with", hint="give --history as well")
         if self.details and self.as_json:
             raise UsageError("--details prints tables, --json prints only JSON", hint="leave one of the two out")
         if self.all_variants and (install.channels or install.python or install.pytorch or self.prefix):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Validates a stack: installs it from the channel alone, runs a distributed allreduce, reports what carried it."""
 
-from channel_tools.validate.history import compare_with_history, kept_file, raise_for_drops, read_history
+from channel_tools.validate.history import kept_file
 from channel_tools.validate.model import ValidationReport
 from channel_tools.validate.page import write_page
 from channel_tools.validate.report import (
@@ -22,12 +22,9 @@ __all__ = [
     "ValidationSetup",
     "bandwidth_tables",
     "check_request",
-    "compare_with_history",
     "doubts",
     "kept_file",
-    "raise_for_drops",
     "raise_for_failures",
-    "read_history",
     "report_document",
     "report_tables",
     "result_line",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from channel_tools.ranks.plan import Placement
     from channel_tools.system.yamlfile import YamlValue
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 RANKS = 4
@@ -149,63 +148,6 @@ class MethodResult:
     """None where ``bandwidth`` is what users get, and for several hosts."""
 
 
-class Verdict(StrEnum):
-    """The verdict on a size's bandwidth compared with earlier runs."""
-
-    USUAL = "as usual"
-    DROP = "drop"
-    MACHINE = "slower with the baseline"
-    TOO_FEW = "too few earlier runs"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptFigure:
-    """One size in an earlier run: medians."""
-
-    started: str
-    transport_mb_s: float
-    baseline_mb_s: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HistoryRow:
-    """One size compared with its earlier runs, oldest first.
-
-    ``usual_mb_s`` is their median; what is below ``limit_mb_s`` and ``limit_ratio`` has dropped. None if there are too
-    few runs.
-    """
-
-    dtype: str
-    size_bytes: int
-    verdict: Verdict
-    now_mb_s: float
-    usual_mb_s: float | None
-    limit_mb_s: float | None
-    now_ratio: float
-    limit_ratio: float | None
-    earlier: tuple[KeptFigure, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChangedPackage:
-    """A package that differs from the last comparable run: version and build, "" if it is missing."""
-
-    name: str
-    before: str
-    now: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HistoryComparison:
-    """The run compared with those kept in ``folder``; runs that failed or ran differently are not comparable."""
-
-    folder: str
-    earlier_runs: int
-    incomparable_runs: int
-    changed_packages: tuple[ChangedPackage, ...]
-    rows: tuple[HistoryRow, ...]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
     """The properties of the machine that figures depend on.
@@ -236,7 +178,6 @@ class ValidationReport:
     host: HostFacts
     environment: EnvironmentResult
     result: MethodResult
-    history: HistoryComparison | None = None
     findings: tuple[Diagnosis, ...] = ()
     """Doctor's findings before the run; they do not affect whether it passed."""
     hosts: tuple[str, ...] = ()

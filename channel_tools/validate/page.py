@@ -16,7 +16,7 @@ from channel_tools.system.charts import SizeFigure, bandwidth_charts, share_bar
 from channel_tools.system.counting import counted
 from channel_tools.system.files import write_text_atomically
 from channel_tools.system.pages import day, page_templates
-from channel_tools.validate.report import ReportTable, doubts, drops_in_words, report_tables
+from channel_tools.validate.report import ReportTable, doubts, report_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,11 +75,7 @@ def render_page(report: ValidationReport) -> str:
 
 def _summary(report: ValidationReport) -> str:
     checks, failed = len(report.result.checks), len(report.failed_checks)
-    summary = (
-        f"all {counted(checks, 'check')} passed" if not failed else f"{failed} of {counted(checks, 'check')} failed"
-    )
-    drops = drops_in_words(report)
-    return f"{summary}; {drops}" if drops else summary
+    return f"{failed} of {counted(checks, 'check')} failed" if failed else f"all {counted(checks, 'check')} passed"
 
 
 def _facts(report: ValidationReport) -> dict[str, str]:

@@ -19,14 +19,14 @@ from channel_tools.system.counting import counted
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.files import write_text_atomically
 from channel_tools.system.pages import size_in_words
-from channel_tools.validate.model import SCHEMA_VERSION, Verdict
+from channel_tools.validate.model import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from channel_tools.system.errors import ChannelToolsError
-    from channel_tools.validate.model import BandwidthRow, CaseResult, HistoryComparison, Spread, ValidationReport
+    from channel_tools.validate.model import BandwidthRow, CaseResult, Spread, ValidationReport
 
 _BUSY = 0.5
 """The load per core before a run above which its figures are in doubt."""
@@ -92,7 +92,6 @@ def report_document(report: ValidationReport) -> dict[str, object]:
             "carrier": result.on_this_host.carrier,
             "bandwidth": [_bandwidth_document(row) for row in result.on_this_host.bandwidth],
         },
-        "history": asdict(report.history) if report.history else None,
     }
 
 
@@ -116,15 +115,14 @@ def write_report(report: ValidationReport, path: Path) -> None:
 
 
 def report_tables(report: ValidationReport) -> tuple[ReportTable, ...]:
-    """Tables of doctor's findings, checks, cases, transports, bandwidths and, with a history, the comparison."""
-    tables = (
+    """Tables of doctor's findings, checks, cases, transports, bandwidths."""
+    return (
         _finding_table(report),
         _check_table(report),
         _case_table(report),
         _transport_table(report),
         *bandwidth_tables(report),
     )
-    return tables if report.history is None else (*tables, _history_table(report.history))
 
 
 def result_line(report: ValidationReport, report_file: Path) -> str:
@@ -149,8 +147,6 @@ def result_line(report: ValidationReport, report_file: Path) -> str:
             here = _nearest(result.on_this_host.bandwidth)
             rate = f"{_rate_here(result.on_this_host.carrier, here, result.baseline)}, {rate} through the switch"
         parts.append(f"{size_in_words(nearest.size_bytes)} {rate}")
-    if drops := drops_in_words(report):
-        parts.append(drops)
     return ", ".join((*parts, f"report: {report_file}"))
 
 
@@ -160,13 +156,6 @@ def _rate_here(carrier: str, row: BandwidthRow, baseline: str) -> str:
 
 def _nearest(rows: Sequence[BandwidthRow]) -> BandwidthRow:
     return min(rows, key=lambda row: abs(math.log2(row.size_bytes / _SHOWN_SIZE_BYTES)))
-
-
-def drops_in_words(report: ValidationReport) -> str:
-    """How many bandwidths are a fifth lower than in earlier runs; "" if none is, or if nothing was compared."""
-    rows = report.history.rows if report.history else ()
-    drops = sum(row.verdict is Verdict.DROP for row in rows)
-    return f"{drops} of {counted(len(rows), 'bandwidth')} dropped below that of earlier runs" if drops else ""
 
 
 def doubts(report: ValidationReport) -> list[str]:
@@ -307,25 +296,6 @@ def _bandwidth_table(title: str, rows: Sequence[BandwidthRow], baseline: str) ->
     )
 
 
-def _history_table(history: HistoryComparison) -> ReportTable:
-    return ReportTable(
-        title=f"Compared with {history.earlier_runs} earlier runs, MB of tensor per second and rank",
-        columns=("type", "size", "now", "usual", "at least", "result"),
-        failed_rows=_numbers(row.verdict is Verdict.DROP for row in history.rows),
-        rows=tuple(
-            (
-                row.dtype,
-                size_in_words(row.size_bytes),
-                f"{row.now_mb_s:.0f}",
-                "" if row.usual_mb_s is None else f"{row.usual_mb_s:.0f}",
-                "" if row.limit_mb_s is None else f"{row.limit_mb_s:.0f}",
-                row.verdict.upper() if row.verdict is Verdict.DROP else row.verdict,
-            )
-            for row in history.rows
-        ),
-    )
-
-
 def spread_in_words(spread: Spread) -> str:
     """``1200 (1100 to 1250)``."""
     return f"{spread.median:.0f} ({spread.lower:.0f} to {spread.upper:.0f})"
@@ -335,9 +305,8 @@ class VariantOutcome(IntEnum):
     """The outcome of a variant's validation, the worst last."""
 
     PASSED = 0
-    DROPPED = 1
-    FAILED = 2
-    NOT_VALIDATED = 3
+    FAILED = 1
+    NOT_VALIDATED = 2
 
     @property
     def words(self) -> str:
@@ -369,9 +338,7 @@ class VariantResult:
         """The outcome of the validation."""
         if self.error is None:
             return VariantOutcome.PASSED
-        if self.report is None:
-            return VariantOutcome.NOT_VALIDATED
-        return VariantOutcome.DROPPED if self.report.passed else VariantOutcome.FAILED
+        return VariantOutcome.NOT_VALIDATED if self.report is None else VariantOutcome.FAILED
 
 
 def raise_worst(results: Sequence[VariantResult]) -> None:

@@ -39,11 +39,8 @@ from channel_tools.system.settings import CACHE_VARIABLE
 from channel_tools.validate import (
     ValidationSetup,
     check_request,
-    compare_with_history,
     kept_file,
-    raise_for_drops,
     raise_for_failures,
-    read_history,
     validate_stack,
     write_page,
     write_report,
@@ -123,8 +120,8 @@ def validate_installed(
     it was is in ``output/report/as-installed``, which the channel's page does not show. The report of an earlier
     run is removed when this run starts, so an interrupted run leaves none; the channel records it as failed.
 
-    With ``history``, the report is compared with those in ``output/report/history/<stack>`` and kept there. It
-    may have failed checks and drops. Raises as validate_stack and read_history do.
+    With ``history``, the report is kept in ``output/report/history/<stack>``, too. It may have failed checks. Raises as
+    validate_stack does.
     """
     stack = stack_to_validate(settings, request)
     variants = variants_of(settings, stack.name)
@@ -132,8 +129,6 @@ def validate_installed(
     # the channel's page shows the reports of what its packages were installed as, not of whatever somebody has
     reports = settings.reports / "as-installed" if request.as_installed else settings.reports
     path = reports / f"{variants.report_name(choice)}.json"
-    history = reports / "history" / variants.report_name(choice)
-    earlier = read_history(history) if request.history else ()
     # a folder that no report can be written to would lose the results after the run
     reports.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=reports):
@@ -161,8 +156,7 @@ def validate_installed(
     if not is_elsewhere and settings.channel.exists():
         report = replace(report, runs_on=open_channel(settings.channel).foundation.runs_on([current_platform()]))
     if request.history:
-        report = replace(report, history=compare_with_history(report, earlier, history))
-        write_report(report, kept_file(history, report))
+        write_report(report, kept_file(reports / "history" / variants.report_name(choice), report))
     write_report(report, path)
     write_page(report, path.with_suffix(".html"))
     if remembers:
@@ -239,8 +233,6 @@ def validate_variants(
             wanted = replace(request, install=install, all_variants=False)
             report, path = validate_installed(settings, wanted, progress=progress, environ=environ, job_place=job_place)
             raise_for_failures(report, report_file=path)
-            if request.fail_on_drop:
-                raise_for_drops(report)
         except ChannelToolsError as err:
             error = err
         results.append(

@@ -329,7 +329,6 @@ def test_options_of_a_job_are_for_a_job(options: dict[str, Any], message: str) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fail_on_drop": True}, "--fail-on-drop without --history"),
         ({"details": True, "as_json": True}, "--details prints tables, --json prints only JSON"),
         ({"all_variants": True, "prefix": Path("env")}, "--all-variants validates the local channel's variants"),
         (
@@ -364,13 +363,12 @@ def test_the_command_of_a_job_has_the_same_options() -> None:
         timeout_s=90.0,
         keep=True,
         history=True,
-        fail_on_drop=True,
         details=True,
         job=JobRequest(on="slurm"),
     )
     assert " ".join(request.words()) == (
         "--python 3.13 --pytorch 2.12 --channel a --channel b --prefix env --keep --timeout 90.0 "
-        "--history --fail-on-drop --details"
+        "--history --details"
     )
     scratch = ValidateRequest(all_variants=True, as_json=True, job=JobRequest(on="pbs", local_scratch="$TMPDIR"))
     assert list(scratch.words()) == ["--all-variants", "--json", "--local-scratch", "$TMPDIR"]

@@ -143,7 +143,6 @@ def test_list_prints_a_table_and_json(tree: Path) -> None:
         (["channel", "index"], 8, "output/channel"),
         (["foundation", "verify"], 4, "there is no foundation here"),
         (["plan", "--no-such-option"], 2, "No such option"),
-        (["validate", "--fail-on-drop"], 2, "--fail-on-drop without --history"),
     ],
     ids=[
         "stack",
@@ -155,7 +154,6 @@ def test_list_prints_a_table_and_json(tree: Path) -> None:
         "no-channel-index",
         "verify",
         "option",
-        "no-history",
     ],
 )
 def test_errors_are_one_message_with_their_code(tree: Path, arguments: list[str], code: int, message: str) -> None:
