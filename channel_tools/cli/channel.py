@@ -84,7 +84,7 @@ def page(
 ) -> None:
     """Write a web page of the channel into its folder; from then on, publishing keeps it up to date."""
     from channel_tools.page.model import PageChoices
-    from channel_tools.workflow.channel_page import read_logo, write_channel_page
+    from channel_tools.workflow.channel_page import write_channel_page
 
     settings = options.settings_if_any(root, output)
     address = str(options.settings_from(root, output).channel) if request.at is None else request.at
@@ -93,7 +93,6 @@ def page(
         address=request.address,
         sentence=request.sentence,
         contact=request.contact,
-        logo=None if request.logo is None else read_logo(request.logo),
     )
     index, report = write_channel_page(address, settings, label=request.label, choices=choices, environ=os.environ)
     if as_json:

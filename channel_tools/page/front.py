@@ -24,7 +24,6 @@ from channel_tools.page.render import (
     licence,
     list_page,
     lock_commands,
-    logo_page,
     package_files,
     page_file,
     render_page,
@@ -32,16 +31,13 @@ from channel_tools.page.render import (
     tool_commands,
     with_stacks,
 )
-from channel_tools.system.charts import SizeFigure, bandwidth_charts, chart_style
 from channel_tools.system.counting import counted
 from channel_tools.system.pages import shared_style, size_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from markupsafe import Markup
-
-    from channel_tools.page.model import Build, Package, PageSettings, PageStore, ShownRun, ShownStack, Site
+    from channel_tools.page.model import Build, Package, PageStore, ShownRun, ShownStack, Site
     from channel_tools.page.render import PageFile
 
 _NAMES_PER_PAGE = 500
@@ -376,21 +372,6 @@ def run_lines(stack: ShownStack) -> list[str]:
     ]
 
 
-def size_charts(stack: ShownStack, run: ShownRun) -> Iterator[Markup]:
-    """The bandwidths of a run by size beside the baseline's, and their ratio, with a line for each type."""
-    figures = [
-        SizeFigure(
-            dtype=row.dtype,
-            size_bytes=row.size_bytes,
-            own=row.transport_mb_s,
-            beside=row.baseline_mb_s,
-            spread=row.transport_quartiles_mb_s,
-        )
-        for row in run.bandwidth
-    ]
-    yield from bandwidth_charts(stack.name, run.baseline, figures)
-
-
 def slower_sizes(run: ShownRun) -> list[str]:
     """The tensors for which a run was slower than the baseline, in words with the ratio."""
     return [
@@ -404,19 +385,12 @@ def page_files(site: Site, store: PageStore) -> list[PageFile]:
         page_file(
             _STYLE,
             [],
-            lambda: shared_style() + chart_style() + _static("page.css"),
+            lambda: shared_style() + _static("page.css"),
         ),
-        *_logo_file(site.settings),
         page_file(_SCRIPT, [], lambda: _static("page.js")),
         *package_files(site, store),
         *_front_files(site),
     ]
-
-
-def _logo_file(settings: PageSettings) -> Iterator[PageFile]:
-    logo, path = settings.logo, logo_page(settings)
-    if logo is not None and path is not None:
-        yield page_file(path, [logo], lambda: logo)
 
 
 def _static(name: str) -> str:
@@ -572,7 +546,6 @@ def _stack_file(site: Site, stack: ShownStack, validated: Sequence[Build], liste
             stack=stack,
             variants=variants,
             builds=builds,
-            size_charts=list(size_charts(stack, stack.runs[-1])) if stack.runs else [],
             **values,
         ),
     )

@@ -53,8 +53,6 @@ class ShownBandwidth:
     size_bytes: int
     transport_mb_s: float
     baseline_mb_s: float
-    transport_quartiles_mb_s: tuple[float, float] | None = None
-    baseline_quartiles_mb_s: tuple[float, float] | None = None
 
     @property
     def ratio(self) -> float:
@@ -118,8 +116,7 @@ class PageSettings:
     """page.json below ``.channel_tools``: says that the channel has a page, and keeps what only its owner knows.
 
     ``address`` is the channel's URL for clients, None if it was not given. ``sentence`` says what the channel is for,
-    ``contact`` is an e-mail or web address ("" if not given), ``logo`` the bytes of a PNG or SVG. ``builds`` are by
-    file name.
+    ``contact`` is an e-mail or web address ("" if not given). ``builds`` are by file name.
     """
 
     schema: int = PAGE_SCHEMA
@@ -127,7 +124,6 @@ class PageSettings:
     address: str | None = None
     sentence: str = ""
     contact: str = ""
-    logo: bytes | None = None
     stacks: tuple[ShownStack, ...] = ()
     builds: dict[str, BuildRecord] = field(default_factory=dict)
 
@@ -140,7 +136,6 @@ class PageChoices:
     address: str | None = None
     sentence: str | None = None
     contact: str | None = None
-    logo: bytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

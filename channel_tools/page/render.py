@@ -43,7 +43,6 @@ from channel_tools.page.content import (
     variant_table,
     web_link,
 )
-from channel_tools.page.look import logo_kind
 from channel_tools.page.model import (
     INDEX_PAGE,
     PAGE_FOLDER,
@@ -53,7 +52,6 @@ from channel_tools.page.model import (
 )
 from channel_tools.provenance.licenses import spdx_expression
 from channel_tools.provenance.statements import PROVENANCE, Bundle, Subject, read_statement
-from channel_tools.system.charts import chart_style
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.pages import day, escaped, page_templates, shared_style, size_in_words
@@ -416,7 +414,7 @@ def page_file(path: str, parts: Sequence[object], render: Callable[[], str | byt
 @cache
 def _code_digest() -> bytes:
     """Changes with everything that decides how a page looks."""
-    digest = hashlib.sha256((__version__ + shared_style() + chart_style()).encode())
+    digest = hashlib.sha256((__version__ + shared_style()).encode())
     for path in sorted(HERE.rglob("*")):
         if path.suffix in {".py", ".jinja", ".css", ".js"}:
             digest.update(path.read_bytes())
@@ -431,7 +429,7 @@ def render_page(template: str, title: str, described: str, site: Site, path: str
     """
     settings = site.settings
     root = "../" * path.count("/")
-    around = partial(_around, root, settings.title, settings.contact, logo_page(settings))
+    around = partial(_around, root, settings.title, settings.contact)
     content = render(template, site=site, settings=settings, root=root, **values)
     top, bottom = around("top.html.jinja"), around("bottom.html.jinja")
     head = f'<title>{escaped(title)}</title>\n<meta name="description" content="{escaped(described)}">'
@@ -444,19 +442,13 @@ def render(template: str, **values: object) -> str:
 
 
 @lru_cache(maxsize=16)
-def _around(root: str, title: str, contact: str, logo: str | None, template: str) -> str:
-    return render(template, root=root, title=title, contact=contact, logo_page=logo)
+def _around(root: str, title: str, contact: str, template: str) -> str:
+    return render(template, root=root, title=title, contact=contact)
 
 
 def shared_parts(settings: PageSettings) -> bytes:
     """What every page shows of the settings, as a part of it."""
-    return repr((settings.title, settings.contact, logo_page(settings))).encode(errors="surrogatepass")
-
-
-def logo_page(settings: PageSettings) -> str | None:
-    """The path of the logo below the channel, None without one."""
-    kind = None if settings.logo is None else logo_kind(settings.logo)
-    return None if kind is None else f"{PAGE_FOLDER}/logo.{kind}"
+    return repr((settings.title, settings.contact)).encode(errors="surrogatepass")
 
 
 def list_page(number: int) -> str:

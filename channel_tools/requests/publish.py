@@ -113,7 +113,3 @@ class PageRequest:
         str | None,
         Option(help="An e-mail or web address for questions; none removes it.", show_default="as given last"),
     ] = None
-    logo: Annotated[
-        Path | None,
-        Option(help="A PNG or SVG file of at most 100 kB; none removes it.", show_default="as given last"),
-    ] = None

@@ -43,14 +43,12 @@ class KeptEnvironment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptBandwidth:
-    """The median figures of one size, and the quartiles where the report has them."""
+    """The median figures of one size."""
 
     dtype: str
     size_bytes: int
     transport_mb_s: float
     baseline_mb_s: float
-    transport_quartiles_mb_s: tuple[float, float] | None = None
-    baseline_quartiles_mb_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

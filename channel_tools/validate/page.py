@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The report as a web page: one HTML file that loads nothing, light and dark, with the tables and plots.
+"""The report as a web page: one HTML file that loads nothing, light and dark, with the tables.
 
 All values come from elsewhere (packages, logs, the machine) and are escaped by the template; a content security policy
 in the page forbids everything that is not in it.
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.system.charts import SizeFigure, bandwidth_charts, share_bar
 from channel_tools.system.counting import counted
 from channel_tools.system.files import write_text_atomically
 from channel_tools.system.pages import day, page_templates
@@ -20,8 +19,6 @@ from channel_tools.validate.report import ReportTable, doubts, report_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from markupsafe import Markup
 
     from channel_tools.validate.model import ValidationReport
 
@@ -49,7 +46,6 @@ def render_page(report: ValidationReport) -> str:
     """The page as HTML."""
     findings, checks, cases, *figures = report_tables(report)
     troubled = any(finding.level != "ok" for finding in report.findings)
-    folded = ((findings, troubled), *((table, bool(table.failed_rows)) for table in figures))
     reasons = Counter({case.reason: 0 for case in report.result.cases if case.reason})
     for case in report.result.cases:
         if case.reason:
@@ -59,17 +55,16 @@ def render_page(report: ValidationReport) -> str:
         summary=_summary(report),
         facts=_facts(report),
         doubts=doubts(report),
-        carried=_carried(report),
         reasons=[f"{reason} {calls}" for reason, calls in reasons.most_common()],
         checks=checks,
-        tables=folded,
+        figures=figures,
+        findings=(findings, troubled),
         groups=tuple(_groups(report, cases)),
         packages=ReportTable(
             title="Packages of the environment",
             columns=("package", "version", "build"),
             rows=tuple((package.name, package.version, package.build) for package in report.environment.records),
         ),
-        charts=tuple(_charts(report)),
     )
 
 
@@ -103,15 +98,6 @@ def _facts(report: ValidationReport) -> dict[str, str]:
 _INTERFACE = "interface "
 
 
-def _carried(report: ValidationReport) -> Markup | None:
-    """The jobs by what carried them, None if nothing counted them."""
-    jobs = [(totals.name, totals.jobs) for totals in report.result.transports if totals.jobs is not None]
-    if not any(count for _name, count in jobs):
-        return None
-    listed = ", ".join(f"{name} {count}" for name, count in jobs)
-    return share_bar("carried", "What carried the jobs", jobs, description=f"Jobs: {listed}.")
-
-
 def _groups(report: ValidationReport, cases: ReportTable) -> Iterator[CaseGroup]:
     """The cases by data type; omitted ones are the last rows of the table."""
     named = [case.dtype for case in report.result.cases]
@@ -130,21 +116,3 @@ def _groups(report: ValidationReport, cases: ReportTable) -> Iterator[CaseGroup]
                 failed_rows=tuple(at for at, number in enumerate(numbers) if number in cases.failed_rows),
             ),
         )
-
-
-def _charts(report: ValidationReport) -> Iterator[Markup]:
-    yield from bandwidth_charts(
-        report.stack,
-        report.result.baseline,
-        [
-            SizeFigure(
-                dtype=row.dtype,
-                size_bytes=row.size_bytes,
-                own=row.transport.median,
-                beside=row.baseline.median,
-                spread=(row.transport.lower, row.transport.upper),
-            )
-            for row in report.result.bandwidth
-        ],
-        styled=True,
-    )

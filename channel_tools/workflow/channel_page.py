@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import channel_writer
@@ -15,7 +15,7 @@ from channel_tools.channel.state import load_channel
 from channel_tools.conda.addresses import channel_address, has_credentials, without_credentials
 from channel_tools.matrix.site import upstream_trees
 from channel_tools.matrix.stacks import read_every_stack
-from channel_tools.page.look import LOGO_BYTES, checked_logo, is_contact
+from channel_tools.page.content import web_link
 from channel_tools.page.model import (
     INDEX_PAGE,
     PageChoices,
@@ -31,7 +31,6 @@ from channel_tools.publish.model import MAIN_LABEL, label_path
 from channel_tools.publish.target import open_target
 from channel_tools.system.beneath import Beneath
 from channel_tools.system.errors import UsageError
-from channel_tools.system.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -42,8 +41,9 @@ if TYPE_CHECKING:
     from channel_tools.system.settings import Settings
     from channel_tools.validate.history import KeptBandwidth, KeptRun
 
+_EMAIL = re.compile(r"[^\s@<>\"]+@[^\s@<>\"]+")
 NOTHING = "none"
-"""What takes away a sentence, contact or logo that was given before."""
+"""What takes away a sentence or contact that was given before."""
 
 
 def write_channel_page(
@@ -98,26 +98,20 @@ def remember_for_page(target: Target, label: str, settings: Settings, file_names
             remember_records(writer, known)
 
 
-def read_logo(path: Path) -> bytes:
-    """A logo's bytes, none for the name ``none``. Raises UsageError for what is no image that a page shows."""
-    if path == Path(NOTHING):
-        return b""
-    try:
-        content = read_regular(path, limit_bytes=LOGO_BYTES)
-    except OSError as err:
-        raise UsageError(f"--logo {path}: {err.strerror}", hint="name a PNG or SVG file") from None
-    return checked_logo(content, source=f"--logo {path}")
-
-
 def _checked(choices: PageChoices) -> PageChoices:
     removed = {name: "" for name in ("sentence", "contact") if getattr(choices, name) == NOTHING}
     choices = dataclasses.replace(choices, **removed)  # type: ignore[arg-type]
     if choices.address is not None:
         choices = dataclasses.replace(choices, address=_shown_address(choices.address))
-    if choices.contact and not is_contact(choices.contact):
+    if choices.contact and not _is_contact(choices.contact):
         message = f"--contact {choices.contact}: neither an e-mail nor a web address"
         raise UsageError(message, hint="write it as NAME@HOST or https://HOST/PATH")
     return choices
+
+
+def _is_contact(text: str) -> bool:
+    """Whether a text is an address that a page links to: an e-mail address, or a web address."""
+    return text.isprintable() and (bool(_EMAIL.fullmatch(text)) or web_link(text) is not None)
 
 
 def _shown_address(address: str) -> str:
@@ -191,8 +185,6 @@ def _shown_bandwidth(rows: Sequence[KeptBandwidth]) -> tuple[ShownBandwidth, ...
             size_bytes=row.size_bytes,
             transport_mb_s=row.transport_mb_s,
             baseline_mb_s=row.baseline_mb_s,
-            transport_quartiles_mb_s=row.transport_quartiles_mb_s,
-            baseline_quartiles_mb_s=row.baseline_quartiles_mb_s,
         )
         for row in rows
     )

@@ -367,8 +367,7 @@ def test_the_command_of_a_job_has_the_same_options() -> None:
         job=JobRequest(on="slurm"),
     )
     assert " ".join(request.words()) == (
-        "--python 3.13 --pytorch 2.12 --channel a --channel b --prefix env --keep --timeout 90.0 "
-        "--history --details"
+        "--python 3.13 --pytorch 2.12 --channel a --channel b --prefix env --keep --timeout 90.0 --history --details"
     )
     scratch = ValidateRequest(all_variants=True, as_json=True, job=JobRequest(on="pbs", local_scratch="$TMPDIR"))
     assert list(scratch.words()) == ["--all-variants", "--json", "--local-scratch", "$TMPDIR"]

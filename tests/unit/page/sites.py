@@ -131,7 +131,6 @@ def rows_of(mb_s: float) -> tuple[ShownBandwidth, ...]:
             size_bytes=size,
             transport_mb_s=mb_s * own * share,
             baseline_mb_s=900 * other,
-            transport_quartiles_mb_s=(mb_s * own * share * 0.93, mb_s * own * share * 1.06),
         )
         for dtype, share in (("float32", 0.9), ("int32", 1.15))
         for size, (own, other) in figures.items()

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The look that an owner chooses can be read in both schemes, the feed is Atom, and the front page stays small."""
+"""Pages can be read in both schemes, say what an owner has them say, and stay small."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import re
 from pathlib import Path
 
@@ -18,13 +17,10 @@ from channel_tools.channel.model import Channel
 from channel_tools.foundation.model import DATA_FOLDER
 from channel_tools.foundation.summaries import summary_of
 from channel_tools.page.front import speeds
-from channel_tools.page.look import checked_logo, is_contact
 from channel_tools.page.model import ShownBandwidth, ShownStack
 from channel_tools.page.render import HERE, as_tree, command
 from channel_tools.page.write import follow_page
 from channel_tools.pins.explicit import parse_explicit
-from channel_tools.system.charts import SizeLine, SizePoint, size_chart
-from channel_tools.system.errors import UsageError
 from channel_tools.system.pages import SHARED_TEMPLATES, day
 from channel_tools.system.progress import format_amount
 from channel_tools.system.yamlfile import load_plain_yaml
@@ -32,7 +28,6 @@ from tests.support.html_pages import read_page
 from tests.support.packages import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, whole_channel, write_page
 
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 SURFACES = {"light": ("#ffffff", "#f5f7f9"), "dark": ("#14181d", "#1d2229")}
 MOST_BYTES = 60_000
 CONTRAST = 4.5
@@ -83,45 +78,6 @@ def test_black_on_white_has_the_contrast_that_wcag_states() -> None:
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"GIF89a", "neither a PNG nor an SVG"),
-        (PNG + bytes(100_001), "a logo has at most 100000"),
-        (b"<svg xmlns='x'><SCRIPT>alert(1)</SCRIPT></svg>", "has '<SCRIPT' in it"),
-        (b"<svg onload='x()'/>", "has 'onload=' in it"),
-        (b"<svg><a href='javascript:x()'/></svg>", "runs or loads something"),
-        (b"<svg><image href='https://example/a.png'/></svg>", "runs or loads something"),
-        (b'<svg><use xlink:href="other.svg#a"/></svg>', "runs or loads something"),
-        (b"<svg><s:script xmlns:s='x'/></svg>", "has '<s:script' in it"),
-        (b"<svg><foreignObject/></svg>", "has '<foreignObject' in it"),
-        (b"<svg><set attributeName='href' to='x'/></svg>", "has '<set' in it"),
-        (b"<svg><style>a { fill: url(https://example/x) }</style></svg>", "runs or loads something"),
-        (b"<!DOCTYPE svg [<!ENTITY a 'x'>]><svg/>", "neither a PNG nor an SVG|ENTITY"),
-        (b"", "neither a PNG nor an SVG"),
-    ],
-)
-def test_a_logo_that_pages_cannot_show_is_refused(content: bytes, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        checked_logo(content, source="logo")
-
-
-@pytest.mark.parametrize(
-    ("text", "is_one"),
-    [
-        ("a@b.example", True),
-        ("https://b.example/x", True),
-        ("a b@c", False),
-        ("javascript:alert(1)", False),
-        ("a", False),
-        ("a\x1b@b", False),
-    ],
-    ids=["mail", "web", "a space", "a script", "no address", "a control character"],
-)
-def test_what_a_reader_can_write_to_is_a_contact(text: str, is_one: bool) -> None:  # noqa: FBT001
-    assert is_contact(text) == is_one
-
-
 @pytest.fixture
 def channel(tmp_path: Path) -> Channel:
     channel = new_channel(tmp_path)
@@ -129,16 +85,12 @@ def channel(tmp_path: Path) -> Channel:
     return channel
 
 
-def test_a_channel_has_its_own_logo_sentence_and_contact(channel: Channel) -> None:
-    chosen = {"logo": PNG, "sentence": "Toys & tools", "contact": "toys@our.site"}
-    write_page(channel, chosen=chosen)
+def test_a_channel_has_its_own_sentence_and_contact(channel: Channel) -> None:
+    write_page(channel, chosen={"sentence": "Toys & tools", "contact": "toys@our.site"})
     front = (channel.path / "index.html").read_text()
-    assert '<img src="page/logo.png" alt=""' in front
-    assert (channel.path / "page/logo.png").read_bytes() == PNG
     assert "Toys &amp; tools" in front
     assert 'href="mailto:toys%40our.site"' in front
     assert write_page(channel).written == 0  # what is not said stays as it is
-    assert 'src="../../page/logo.png"' in (channel.path / "page/name/toy.html").read_text()
 
 
 def test_the_front_page_stays_small_and_shows_the_channels_own_first(tmp_path: Path) -> None:
@@ -225,23 +177,6 @@ def test_the_files_of_a_package_are_a_tree_with_the_size_of_each_folder() -> Non
     assert (folder.name, folder.size_bytes, folder.file_count) == ("lib/a/b", 3, 2)
     assert [(one.name, one.size_bytes) for one in folder.entries] == [("one", 3), ("two", None)]
     assert (alone.name, alone.entries) == ("top", ())
-
-
-def test_a_chart_by_size_marks_its_reference_and_keeps_labels_apart() -> None:
-    def line(kind: str, *values: float) -> SizeLine:
-        points = tuple(SizePoint(size_bytes=1 << 16 + 4 * at, value=value) for at, value in enumerate(values))
-        return SizeLine(kind=kind, label=kind, points=points)
-
-    lines = [line("float32", 4.0, 0.9), line("int32", 5.0, 0.91), line("float16", 3.0, 0.92)]
-    drawn = str(size_chart("one", "A & B", lines, description="d", reference=1.0))
-    ends = sorted(float(y) for y in re.findall(r'<text x="340" y="([0-9.]+)">', drawn))
-    assert all(later - earlier >= 14 for earlier, later in itertools.pairwise(ends))
-    marked = re.search(
-        r'class="limit" d="M46 ([0-9.]+)H330"/>\s*<text x="40" y="([0-9.]+)" text-anchor="end">1<', drawn
-    )
-    assert marked
-    assert float(marked[2]) - float(marked[1]) == pytest.approx(4)
-    assert {"<circle", "<rect", "l4.4 8h-8.8z"} <= set(re.findall(r"<circle|<rect|l4.4 8h-8.8z", drawn))
 
 
 def test_a_day_is_said_as_people_do_with_the_exact_time_beside_it() -> None:
@@ -350,15 +285,3 @@ def test_the_front_page_with_its_style_and_script_stays_small(tmp_path: Path) ->
         path.relative_to(channel.path).as_posix() for path in loaded[1:]
     }
     assert sum(path.stat().st_size for path in loaded) <= MOST_BYTES
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"<svg viewBox='0 0 1 1'><title>on: a set</title><path d='M0 0h1' fill='url(#g)'/></svg>",
-        b"<svg><defs><linearGradient id='g'/></defs><use href='#g'/></svg>",
-        b'<svg><image xlink:href="data:image/png;base64,AAAA"/></svg>',
-    ],
-)
-def test_a_plain_svg_is_a_logo(content: bytes) -> None:
-    assert checked_logo(content, source="logo") == content
