@@ -75,7 +75,7 @@ def find_compiler_cache(name: CacheName, environ: Mapping[str, str], *, cache: P
         message = f"{program}: is version {version[0]}; --compiler-cache needs {oldest} or later"
         raise CommandError(message, hint=f"install a newer one ({_INSTALL[name]}), or leave out --compiler-cache")
     folder = Path(environ.get(_FOLDER_VARIABLES[name]) or cache / name)
-    return CompilerCache(name=name, program=absolute_path(program), folder=absolute_path(folder))
+    return CompilerCache(name=name, program=absolute_path(Path(program)), folder=absolute_path(folder))
 
 
 class CachedCompilers:

@@ -15,7 +15,6 @@ from channel_tools.cli import (
     audit,
     build,
     channel,
-    config,
     doctor,
     environment,
     foundation,
@@ -86,7 +85,6 @@ app.command("init", rich_help_panel=_MAKE)(upstream.init)
 app.command("list", rich_help_panel=_MAKE)(lists.list_stacks)
 app.command("plan", rich_help_panel=_MAKE)(plan.plan)
 app.command("render", rich_help_panel=_MAKE)(render.render)
-app.command("config", rich_help_panel=_MAKE)(config.config)
 app.add_typer(export.app, name="export", rich_help_panel=_MAKE)
 app.add_typer(upstream.app, name="upstream", rich_help_panel=_MAKE)
 app.command("bump", rich_help_panel=_MAKE)(upstream.bump)

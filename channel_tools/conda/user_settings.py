@@ -29,7 +29,6 @@ from channel_tools.conda.addresses import (
     parse_address,
     path_of,
     scheme_of,
-    without_credentials,
     without_quoted,
 )
 from channel_tools.system.errors import ConfigError, UsageError
@@ -48,12 +47,7 @@ _TEXTS = ("channel_alias", "ssl_verify", "client_ssl_cert", "client_ssl_cert_key
 _MAPPINGS = ("custom_channels", "proxy_servers")
 _LISTS = "default_channels"
 _LISTS_BY_NAME = "custom_multichannels"
-_NOT_OF_CHANNELS = (
-    *("allowlist_channels", "whitelist_channels", "denylist_channels", "channel_settings", "migrated_channel_aliases"),
-    *("migrated_custom_channels", "offline", "add_anaconda_token", "channels"),
-)
-"""Keys that also say where channels are and how to reach them, and have no effect here."""
-_SETTINGS = (*_TEXTS, *_MAPPINGS, _LISTS, _LISTS_BY_NAME, *_NOT_OF_CHANNELS)
+_SETTINGS = (*_TEXTS, *_MAPPINGS, _LISTS, _LISTS_BY_NAME)
 _ORDERED = re.compile(r"#!(top|bottom)\b")
 _VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
 T = TypeVar("T")
@@ -70,13 +64,12 @@ class CondaSetting(Generic[T]):
 
 @dataclass(kw_only=True, slots=True)
 class Condarc:
-    """What conda's configuration says of channels and connections; ``not_used`` has keys without an effect here."""
+    """What conda's configuration says of channels and connections."""
 
     texts: dict[str, CondaSetting[str | bool]] = field(default_factory=dict)
     custom_channels: dict[str, CondaSetting[str]] = field(default_factory=dict)
     proxy_servers: dict[str, CondaSetting[str]] = field(default_factory=dict)
     multichannels: dict[str, CondaSetting[tuple[str, ...]]] = field(default_factory=dict)
-    not_used: dict[str, CondaSetting[str]] = field(default_factory=dict)
 
 
 def condarc_files(environ: Mapping[str, str]) -> Iterator[Path]:
@@ -148,9 +141,6 @@ class _File:
             _join(merged.multichannels, "defaults", self._setting(self._list(_LISTS), _LISTS))
         for name in self._mapping(_LISTS_BY_NAME):
             _join(merged.multichannels, name, self._setting(self._list(_LISTS_BY_NAME, name), _LISTS_BY_NAME, name))
-        for key in _NOT_OF_CHANNELS:
-            if content.get(key) is not None:
-                merged.not_used[key] = self._setting("", key)
 
     def _setting(self, value: T, *where: str) -> CondaSetting[T]:
         line = self._document.line_of(*where)
@@ -226,23 +216,9 @@ _PLATFORM_STORE = "truststore"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SettingLine:
-    """One setting as people read it: its key, its value without secrets, where it stands, and whether it is used."""
-
-    key: str
-    value: str
-    origin: str
-    used: bool = True
-    note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _TomlFile:
-    """A config.toml; ``unknown`` are the keys that py-rattler does not know, such as pixi's own."""
-
     path: Path
     config: Config
-    unknown: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -369,62 +345,6 @@ class UserSettings:
         key_file = None if key is None else _existing(key, "client_ssl_cert_key")
         return _existing(certificate, "client_ssl_cert"), key_file
 
-    def lines(self) -> Iterator[SettingLine]:
-        """What holds, one line for each setting."""
-        for key, text in self.conda.texts.items():
-            value_text = str(text.value).lower() if isinstance(text.value, bool) else without_credentials(text.value)
-            note = _OWN_ONLY if key.startswith("client_ssl") else ""
-            yield SettingLine(key=key, value=value_text, origin=text.origin, note=note)
-        for name, setting in self.conda.custom_channels.items():
-            address = without_credentials(self.addresses_of([name])[0])
-            yield SettingLine(key=f"custom_channels.{name}", value=address, origin=setting.origin)
-        for name, several in self.conda.multichannels.items():
-            addresses = ", ".join(without_credentials(each) for each in self.addresses_of([name]))
-            key = "default_channels" if name == "defaults" else f"custom_multichannels.{name}"
-            yield SettingLine(key=key, value=addresses, origin=several.origin)
-        for name, setting in self.conda.proxy_servers.items():
-            used = name in {"http", "https", "all"}
-            note = "" if used else "a proxy for one host is not used"
-            # conda takes HOST:PORT, too, before which a user and password may stand
-            value = without_credentials(setting.value if scheme_of(setting.value) else f"http://{setting.value}")
-            yield SettingLine(key=f"proxy_servers.{name}", value=value, origin=setting.origin, used=used, note=note)
-        for key, setting in self.conda.not_used.items():
-            yield SettingLine(key=key, value="", origin=setting.origin, used=False, note=_NOT_USED)
-        yield from self._rattler_lines()
-
-    def _rattler_lines(self) -> Iterator[SettingLine]:
-        in_files = [(file.path, _values(file.config)) for file in reversed(self.files)]
-        for key, value in _values(self.rattler).items():
-            path = next(path for path, values in in_files if key in values)
-            used = key != "default-channels"
-            yield SettingLine(key=key, value=value, origin=str(path), used=used, note="" if used else _NOT_USED)
-        for file in self.files:
-            for key in file.unknown:
-                yield SettingLine(key=key, value="", origin=str(file.path), used=False, note=_NOT_USED)
-
-
-def _values(config: Config) -> dict[str, str]:
-    """What a config.toml sets of how channels are reached, by key, as text without secrets."""
-    certificates = {True: "true", False: "false", None: ""}[config.tls_no_verify]
-    values = {
-        "default-channels": ", ".join(map(without_credentials, config.default_channels or [])),
-        "authentication-override-file": str(config.authentication_override_file or ""),
-        "tls-no-verify": certificates,
-        **{
-            f"mirrors.{without_credentials(of)}": ", ".join(map(without_credentials, to))
-            for of, to in config.mirrors.items()
-        },
-        **{f"s3-options.{bucket}": str(options["endpoint-url"]) for bucket, options in config.s3_options.items()},
-        "proxy-config.http": without_credentials(config.proxy_http or ""),
-        "proxy-config.https": without_credentials(config.proxy_https or ""),
-        "proxy-config.non-proxy-hosts": ", ".join(config.proxy_non_proxy_hosts),
-    }
-    return {key: value for key, value in values.items() if value}
-
-
-_NOT_USED = "not used by channel_tools"
-_OWN_ONLY = "for what channel_tools fetches itself; rattler's client, which solves and installs, cannot send it"
-
 
 def _is_set(name: str, environ: Mapping[str, str]) -> bool:
     return bool(environ.get(name) or environ.get(name.upper()))
@@ -461,11 +381,11 @@ def _read_once(environ_items: tuple[tuple[str, str], ...]) -> UserSettings:
 def _read_toml(path: Path, *, shared: bool) -> _TomlFile:
     """A config.toml; a ``shared`` one is for all tools of rattler's. Raises ConfigError."""
     try:
-        config, unknown = Config.from_toml_with_unused_keys(path.read_text(encoding="utf-8"), shared)
+        config, _unknown = Config.from_toml_with_unused_keys(path.read_text(encoding="utf-8"), shared)
         config.validate()
     except ValueError as err:
         lines = str(err).splitlines()  # those between quote the file, which may have a proxy's password
         reason = ": ".join(dict.fromkeys(map(without_quoted, (lines[0], lines[-1].strip()))))
         hint = f"correct the file; {USER_SETTINGS_VARIABLE}=no leaves all such files out"
         raise ConfigError(f"not a configuration of rattler: {reason}", path=path, hint=hint) from None
-    return _TomlFile(path=path, config=config, unknown=tuple(unknown))
+    return _TomlFile(path=path, config=config)

@@ -100,7 +100,7 @@ def remember_for_page(target: Target, label: str, settings: Settings, file_names
 
 def _checked(choices: PageChoices) -> PageChoices:
     removed = {name: "" for name in ("sentence", "contact") if getattr(choices, name) == NOTHING}
-    choices = dataclasses.replace(choices, **removed)  # type: ignore[arg-type]
+    choices = dataclasses.replace(choices, **removed)
     if choices.address is not None:
         choices = dataclasses.replace(choices, address=_shown_address(choices.address))
     if choices.contact and not _is_contact(choices.contact):

@@ -262,7 +262,6 @@ def commands(world: World) -> Mapping[str, tuple[list[str], Path]]:
     pip = ["foundation", "build", "--output", str(world.root / "registry")]
     of_pip = {"foundation build": (pip, world.tree)} if "PIP_CONFIG_FILE" in world.environ else {}
     return of_pip | {
-        "config": (["config"], world.tree),
         "init": (["init", "new-site", "--upstream", f"{world.address}/toys.git@v1"], world.root),
         "upstream update": (["upstream", "update"], site),
         "list of a tree with it": (["list", "--variant", "toy"], world.root / "other-tree"),
@@ -394,7 +393,7 @@ def test_a_secret_stays_where_it_is(world: World, request: pytest.FixtureRequest
         world.other.asked.clear()
         assert not any(findings.values()), findings
     # so that nothing of the above was about commands that had not come to anything
-    expected = dict.fromkeys(("config", "sources fetch", "build", "publish", "env create", "pins", "mirror create"), 0)
+    expected = dict.fromkeys(("sources fetch", "build", "publish", "env create", "pins", "mirror create"), 0)
     if place in REFUSED:
         expected |= dict.fromkeys(("list of a tree with it", "sources fetch with it", "build of a tree with it"), 3)
         expected |= {"init": 2, "upstream update": 3}

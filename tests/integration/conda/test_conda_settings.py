@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where conda itself says that channels are, by the same files: ``channel_tools config`` says the same."""
+"""Where conda itself says that channels are, by the same files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import run_tool
+from channel_tools.conda.user_settings import find_user_settings
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import program
 
@@ -47,7 +47,7 @@ def address_of(channel: dict[str, str | None]) -> str:
     return f"{place}/{channel['name']}" if channel["name"] else place
 
 
-def test_conda_and_channel_tools_read_the_same_settings(tmp_path: Path) -> None:
+def test_conda_and_channel_tools_read_the_same_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conda = program("conda")
     for name, text in _FILES.items():
         path = tmp_path / name
@@ -63,14 +63,10 @@ def test_conda_and_channel_tools_read_the_same_settings(tmp_path: Path) -> None:
     wanted |= {name: [*map(address_of, several)] for name, several in theirs["custom_multichannels"].items()}
     del wanted["local"]  # conda-build's own folder
     assert {"a", "b", "c", "r", "deep/y", "both", "defaults"} < set(wanted)
-    options = [word for name in wanted for word in ("-c", name)]
-    used = environ | {"CHANNEL_TOOLS_USER_SETTINGS": ""}
-    found = run_tool("config", "--json", *options, cwd=tmp_path, environ=used)
-    assert found.returncode == 0, found.stderr
-    ours = json.loads(found.stdout)
-    assert ours["channels"] == wanted
-    values = {line["key"]: line["value"] for line in ours["settings"]}
-    assert values["channel_alias"] == address_of(theirs["channel_alias"])
-    assert values["ssl_verify"] == str(theirs["ssl_verify"]).lower() == "false"
-    proxies = {key.removeprefix("proxy_servers."): one for key, one in values.items() if key.startswith("proxy_")}
-    assert proxies == theirs["proxy_servers"]
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    ours = find_user_settings(environ)
+    assert {name: [*ours.addresses_of([name])] for name in wanted} == wanted
+    assert ours.conda.texts["channel_alias"].value == address_of(theirs["channel_alias"])
+    assert ours.conda.texts["ssl_verify"].value is theirs["ssl_verify"] is False
+    assert {name: one.value for name, one in ours.conda.proxy_servers.items()} == theirs["proxy_servers"]
