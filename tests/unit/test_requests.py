@@ -337,7 +337,7 @@ def test_options_of_a_job_are_for_a_job(options: dict[str, Any], message: str) -
         ),
         ({"job": JobRequest(on="slurm"), "ranks": 3}, "--ranks is for this machine"),
     ],
-    ids=["drop", "details", "variants", "scratch", "ranks"],
+    ids=["details", "variants", "scratch", "ranks"],
 )
 def test_contradicting_options_make_no_validation(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):

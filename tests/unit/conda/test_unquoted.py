@@ -61,7 +61,7 @@ BROKEN = {
 def reads(home: Path) -> Iterator[Callable[[], object]]:
     """What every command does with these files that reads channels."""
     environ = {"HOME": str(home)}
-    yield lambda: find_user_settings(environ)
+    yield lambda: find_user_settings(environ).verifies
     yield lambda: find_user_settings(environ).addresses_of(["ours"])
     yield lambda: stored_authorization("https://127.0.0.1:9/ours", environ)
     yield lambda: make_client(["https://127.0.0.1:9/ours"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.conda.user_settings import UserSettings, condarc_files, find_user_settings, read_condarc
+from channel_tools.conda.user_settings import Condarc, UserSettings, condarc_files, find_user_settings, read_condarc
 from channel_tools.system.errors import ConfigError, UsageError
 
 CONDARC = """\
@@ -125,7 +125,7 @@ def test_a_configuration_that_rattler_does_not_read_is_an_error_without_its_secr
 
 def test_files_of_users_can_be_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings = settings_of(monkeypatch, tmp_path, condarc=CONDARC, toml=TOML, CHANNEL_TOOLS_USER_SETTINGS="no")
-    assert settings == UserSettings(environ=settings.environ)
+    assert (settings.conda, settings.files) == (Condarc(), ())
     with pytest.raises(UsageError, match="CHANNEL_TOOLS_USER_SETTINGS=maybe: expected no"):
         find_user_settings({"CHANNEL_TOOLS_USER_SETTINGS": "maybe"})
 
