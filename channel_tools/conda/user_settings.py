@@ -283,7 +283,10 @@ class UserSettings:
     def _below_alias(self, name: str) -> str:
         alias = self.conda.texts.get("channel_alias")
         if alias is not None:
-            parse_address(str(alias.value))
+            try:
+                parse_address(str(alias.value))
+            except UsageError as err:
+                raise ConfigError(f"{alias.origin}: channel_alias: {err}", hint=err.hint) from None
             return f"{str(alias.value).rstrip('/')}/{name}"
         address = f"{_ANACONDA}/{name}"
         if any(f"{address}/".startswith(f"{mirrored.rstrip('/')}/") for mirrored in self.rattler.mirrors):

@@ -119,6 +119,7 @@ def test_the_date_that_a_recipe_builds_with(build: dict[str, object], date_s: in
 
 HOST_PREFIX = f"{BUILD_FOLDER}/bld/rattler-build_toy/host_env{'_placehold' * 20}"
 CHANNEL = "file:///srv/builder/out/channel"
+ZLIB = {"name": "zlib", "version": "1.3", "build": "h1_0", "sha256": "aa"}
 STORED = "file:///srv/builder/cache/sources/supplied/toy-1.0.tar.gz"
 COMMIT = "a" * 40
 ORIGINS = [
@@ -142,7 +143,9 @@ RENDERED_VALUES = {
         },
         "channels": [CHANNEL, "https://user:word@example.org/t/secret/forge"],
     },
-    "finalized_dependencies": {"host": {"resolved": [{"url": f"{CHANNEL}/linux-64/zlib-1.conda", "channel": CHANNEL}]}},
+    "finalized_dependencies": {
+        "host": {"resolved": [{**ZLIB, "url": f"{CHANNEL}/linux-64/zlib-1.conda", "channel": CHANNEL}]}
+    },
     "finalized_sources": [{"url": STORED}],
 }
 
@@ -211,7 +214,7 @@ def test_channels_folders_and_sources_get_their_public_names(tmp_path: Path) -> 
             "channels": ["channel", "https://example.org/forge"],
         },
         "finalized_dependencies": {
-            "host": {"resolved": [{"url": "channel/linux-64/zlib-1.conda", "channel": "channel"}]}
+            "host": {"resolved": [{**ZLIB, "url": "channel/linux-64/zlib-1.conda", "channel": "channel"}]}
         },
         "finalized_sources": [{"url": "https://example.org/toy-1.0.tar.gz"}],
     }
@@ -242,7 +245,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLANNED = {"foundation:host/zlib": "1.3 h1_0 aa", "foundation:build/gcc": "15.1 h1_0 bb", "variant:python": "3.11"}
-ZLIB = {"name": "zlib", "version": "1.3", "build": "h1_0", "sha256": "aa"}
 GCC = {"name": "gcc", "version": "15.1", "build": "h1_0", "sha256": "bb"}
 DATA = {"name": "tzdata", "version": "2026a", "build": "0", "sha256": "cc"}
 
