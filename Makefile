@@ -16,22 +16,19 @@
 # make screenshots  the pictures of pages and terminals in docs/how-to/images, by the tests that look at them
 # make bench        what the commands take, beside other programs where they are at hand
 # make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, torch-mpi's beside mpi4py's, oneCCL's and ACCL's; output/bench/
-# make bench-cluster  what a job takes besides its build on a Slurm of two nodes, and 2,000 packages planned
 # make pytorch      PyTorch from source with MPI, for hours, then what its users do with it; repeated, it takes from a compiler cache what was compiled (CACHE=sccache)
 # make changelog    CHANGELOG.md's section for VERSION from the files in changes/
 # make release      sets VERSION, and builds and checks what is released, into output/release; RELEASING.md has all steps
-# make soak         the server under abuse, with little memory and few descriptors, for SECONDS (3600)
 
 PYTHON ?= python3
 VENV   ?= .venv
 RANKS  ?= 4
 STACK  ?= udp
-SECONDS ?= 3600
 SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: changelog release release-python release-conda screenshots simulate sanitize fuzz sweep channel test fast-tests test-all all-tests test-unit coverage test-lowest test-clients lint lint-cpp docs bench bench-allreduce bench-cluster pytorch soak clean setup help
+.PHONY: changelog release release-python release-conda screenshots simulate sanitize fuzz sweep channel test fast-tests test-all all-tests test-unit coverage test-lowest test-clients lint lint-cpp docs bench bench-allreduce pytorch clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK) $(if $(BASE),--base $(BASE))
@@ -145,9 +142,6 @@ bench-allreduce: setup
 	$(BIN)/channel_tools build --variant accl
 	$(BIN)/python -m benchmarks.allreduce_stacks
 
-bench-cluster: setup
-	$(BIN)/python -m benchmarks.cluster
-
 # the one that the registry foundation has the dependencies of; after a stop or a failure, compiled files are in the cache
 PATCHED := --variant cray-mpich-patched --python 3.11 --pytorch 2.6.0
 CACHE   ?= sccache
@@ -168,9 +162,6 @@ release-python: setup
 
 release-conda: release-python
 	VENV="$(VENV)" .ci/release-conda "$(VERSION)"
-
-soak: setup
-	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
 
 setup: $(STAMP)
 

@@ -187,7 +187,7 @@ def rebuild(
     for note in rebuilt.notes:
         print_note(f"{rebuilt.published.name}: {note}")
     if request.compare:
-        _report_rebuilt(rebuilt, compare_packages(rebuilt), request.diffoscope, as_json=as_json)
+        _report_rebuilt(rebuilt, compare_packages(rebuilt), as_json=as_json)
     elif as_json:
         print_json({"schema": 1, **_packages(rebuilt)})
     else:
@@ -202,24 +202,19 @@ def _packages(rebuilt: Rebuilt) -> dict[str, object]:
     }
 
 
-def _report_rebuilt(rebuilt: Rebuilt, comparison: RebuildComparison, diffoscope: Path | None, *, as_json: bool) -> None:
+def _report_rebuilt(rebuilt: Rebuilt, comparison: RebuildComparison, *, as_json: bool) -> None:
     """Print what differs; raises VerificationError if the package is not the same."""
     from channel_tools.system.errors import VerificationError
-    from channel_tools.workflow.rebuild import show_in_depth
 
     differences, verdict = comparison.differences, comparison.verdict
-    in_depth = show_in_depth(rebuilt, diffoscope, os.environ) if differences else None
     if as_json:
         rows = [asdict(difference) for difference in differences]
-        shown = {"diffoscope": None if in_depth is None else str(in_depth)}
-        print_json({"schema": 1, **_packages(rebuilt), "verdict": verdict, "differences": rows, **shown})
+        print_json({"schema": 1, **_packages(rebuilt), "verdict": verdict, "differences": rows})
     elif differences:
         print_table(
             ("file", "difference", "published, rebuilt"),
             [(difference.file, difference.kind, difference.detail) for difference in differences],
         )
-    if in_depth is not None:
-        print_note(f"details: {in_depth}")
     if verdict != "same":
         message = f"{rebuilt.published.name}: built again, {_IN_WORDS[verdict]} ({counted(len(differences), 'file')})"
         raise VerificationError(message, hint=f"the new package is {rebuilt.rebuilt}")

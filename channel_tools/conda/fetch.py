@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.system.http.client import HttpClient
-    from channel_tools.system.http.pace import RateLimit
     from channel_tools.system.progress import Progress, Task
 
 PART_SUFFIX = ".part"
@@ -52,11 +51,10 @@ class RemoteFile(HashedFile):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FetchOptions:
-    """How files are fetched: with which client, how many at once, and how fast in total."""
+    """How files are fetched: with which client, and how many at once."""
 
     client: HttpClient
     jobs: int = 8
-    limit: RateLimit | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +85,6 @@ class _Fetcher:
                     sha256=file.sha256,
                     size_bytes=file.size_bytes,
                     on_bytes=self.task.advance,
-                    limit=self.options.limit,
                     cancelled=self.cancelled,
                 )
                 download(self.options.client, request)
@@ -104,8 +101,6 @@ class _Fetcher:
                 digest.update(chunk)
                 remaining -= len(chunk)
                 self.task.advance(len(chunk))
-                if self.options.limit is not None:
-                    self.options.limit.spend(len(chunk))
             is_complete = not remaining and not stream.read(1)
         if digest.hexdigest() != file.sha256 or not is_complete:
             self.folder.remove(part)

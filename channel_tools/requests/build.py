@@ -121,7 +121,7 @@ class BuildRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RebuildRequest:
-    """What to build again, and how it is compared. Raises UsageError for diffoscope without a comparison."""
+    """What to build again, and whether it is compared."""
 
     package: Annotated[
         str,
@@ -133,19 +133,10 @@ class RebuildRequest:
     compare: Annotated[
         bool, Option("--compare", help="Show for each file what differs from the published package.")
     ] = False
-    diffoscope: Annotated[
-        Path | None,
-        Option(help="The diffoscope program, for details of differences.", show_default="diffoscope on the PATH"),
-    ] = None
     destination: Annotated[
         Path | None, Option("--output-dir", "-o", help="The folder for the new package.", show_default="OUTPUT/rebuilt")
     ] = None
     offline: Annotated[bool, Option("--offline", help="Download nothing: use the source store.")] = False
-
-    def __post_init__(self) -> None:
-        if self.diffoscope is not None and not self.compare:
-            message = "--diffoscope without --compare: nothing is compared"
-            raise UsageError(message, hint="give --compare as well")
 
     def folder(self, settings: Settings) -> Path:
         """The folder for the new package."""

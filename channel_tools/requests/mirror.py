@@ -80,9 +80,6 @@ class MirrorRequest:
     ] = ()
     without_tool: Annotated[bool, Option("--without-tool", help="Do not include channel_tools.")] = False
     jobs: Annotated[int, Option("--jobs", "-j", min=1, help="Downloads at once.")] = 8
-    limit_rate: Annotated[
-        int | None, Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
-    ] = None
     keys: options.MirrorKeys = None
     passphrase_file: options.PassphraseFile = None
     expires_days: Annotated[

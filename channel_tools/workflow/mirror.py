@@ -48,7 +48,6 @@ from channel_tools.requests.plan import PlanRequest, SourcesRequest
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import UsageError
-from channel_tools.system.http.pace import RateLimit
 from channel_tools.system.keys import read_passphrase
 from channel_tools.system.settings import find_cache, package_cache_in
 from channel_tools.workflow.environment import install_channels, variants_of
@@ -125,8 +124,7 @@ def make_mirror(
         now=datetime.now(UTC),
     )
     progress.note(in_words(plan))
-    limit = None if request.limit_rate is None else RateLimit(request.limit_rate)
-    fetching = FetchOptions(client=client, jobs=request.jobs, limit=limit)
+    fetching = FetchOptions(client=client, jobs=request.jobs)
     report = create_bundle(plan, request.destination, signing=signing, options=fetching, progress=progress)
     return MirrorResult(plan=plan, report=report)
 

@@ -21,16 +21,13 @@ from channel_tools.build.worker import check_paths, clear_work, start_child
 from channel_tools.channel import open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.store import indexed_files
-from channel_tools.conda.archive import stream_component
 from channel_tools.conda.comparison import compare_entries, read_entries, verdict_of
 from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey, subdirs_of
 from channel_tools.conda.platforms import current_platform
-from channel_tools.foundation.unpack import TreeWriter
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import CommandError, UsageError, nearest_names_hint
+from channel_tools.system.errors import UsageError, nearest_names_hint
 from channel_tools.system.files import sha256_of_file
-from channel_tools.system.processes import run_command
 from channel_tools.system.settings import available_cores
 from channel_tools.system.work_folder import make_work_folder, temporary_folder
 from channel_tools.workflow.sources import fetch_missing, missing_error
@@ -40,16 +37,12 @@ if TYPE_CHECKING:
 
     from channel_tools.build.recorded import EnvironmentChannel, RecordedBuild
     from channel_tools.build.worker import Child
-    from channel_tools.conda.archive import Component
     from channel_tools.conda.comparison import Difference, Verdict
     from channel_tools.requests.build import RebuildRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 
 _ENGINE = "py-rattler-build"
-_DIFFOSCOPE = "diffoscope"
-_DIFFOSCOPE_ENDS = (0, 1)
-"""Exit statuses without and with differences; with differences, it writes a report."""
 _DOWNLOADS_AT_ONCE = 4
 
 
@@ -78,36 +71,6 @@ def compare_packages(rebuilt: Rebuilt) -> RebuildComparison:
         return RebuildComparison(verdict="same", differences=())
     differences = compare_entries(read_entries(rebuilt.published), read_entries(rebuilt.rebuilt))
     return RebuildComparison(verdict=verdict_of(differences), differences=differences)
-
-
-def show_in_depth(rebuilt: Rebuilt, program: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """Diffoscope's report on the two packages' files, written beside the new package; None without diffoscope.
-
-    ``program`` is diffoscope, else it is searched on the PATH of ``environ``. Raises CommandError if it fails.
-    """
-    diffoscope = (
-        str(program.absolute()) if program is not None else shutil.which(_DIFFOSCOPE, path=environ.get("PATH", ""))
-    )
-    if diffoscope is None:
-        return None
-    report = rebuilt.rebuilt.with_name(f"{rebuilt.rebuilt.name}.diffoscope.txt")
-    report.unlink(missing_ok=True)
-    with temporary_folder() as holder:
-        for name, package in (("published", rebuilt.published), ("rebuilt", rebuilt.rebuilt)):
-            folder = holder / name
-            parts: tuple[Component, ...] = ("pkg", "info")
-            writer = TreeWriter(folder, package)
-            folder.mkdir()
-            for member, stream in (entry for part in parts for entry in stream_component(package, part)):
-                if stream is not None:
-                    writer.write_file(member.name, stream, executable=bool(member.mode & 0o111))
-                elif member.issym():
-                    writer.write_link(member.name, member.linkname)
-        options = ("--exclude-directory-metadata=yes", "--text", str(report))
-        result = run_command([diffoscope, *options, "published", "rebuilt"], cwd=holder, env=environ, check=False)
-    if result.returncode not in _DIFFOSCOPE_ENDS:
-        raise CommandError(f"{diffoscope}: exit status {result.returncode}\n{result.tail()}")
-    return report if report.is_file() else None
 
 
 def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Progress) -> Rebuilt:

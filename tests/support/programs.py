@@ -86,16 +86,6 @@ _SQUASHFS = _Unpacked(
     packages=("squashfs-tools", "liblz4-1", "liblzma5", "liblzo2-2", "libzstd1", "zlib1g"),
 )
 _CCACHE = _Unpacked(packages=("ccache", "libgcc-s1", "libhiredis0.14", "libstdc++6", "libzstd1"))
-_DIFFOSCOPE = _Unpacked(
-    packages=(
-        *("diffoscope-minimal", "python3-distro", "python3-libarchive-c", "python3-magic", "python3-pkg-resources"),
-        *("libacl1", "libarchive13", "libbz2-1.0", "libicu72", "liblz4-1", "liblzma5", "libmagic-mgc", "libmagic1"),
-        *("libnettle8", "libxml2", "libzstd1", "zlib1g"),
-    ),
-    modules=("diffoscope",),
-    # what ctypes looks for with ldconfig and compilers, which a machine may lack
-    variables=("LIBARCHIVE={root}/loaded/libarchive.so.13", "MAGIC={root}/usr/lib/file/magic.mgc"),
-)
 _SLURM = _Unpacked(
     packages=(
         *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "libhwloc15", "liblua5.1-0", "libnuma1"),
@@ -138,7 +128,6 @@ _DEBIAN = {
     "chromium": ("usr/lib/chromium/chromium-headless-shell", _CHROMIUM),
     "clang": ("relocated/clang-14", _CLANG),
     "clang++": ("relocated/clang++-14", _CLANG),
-    "diffoscope": ("relocated/diffoscope", _DIFFOSCOPE),
     "firefox": ("usr/lib/firefox-esr/firefox-esr", _FIREFOX),
     "gcc": ("relocated/gcc-12", _COMPILER),
     "g++": ("relocated/g++-12", _COMPILER),

@@ -266,13 +266,6 @@ def test_the_new_package_comes_below_the_output_unless_a_folder_is_named(tmp_pat
     assert RebuildRequest(package="toy", destination=Path("there")).folder(settings) == Path.cwd() / "there"
 
 
-def test_diffoscope_explains_a_comparison_that_is_asked_for() -> None:
-    diffoscope = Path("diffoscope")
-    assert RebuildRequest(package="toy", compare=True, diffoscope=diffoscope).diffoscope == diffoscope
-    with pytest.raises(UsageError, match="--diffoscope without --compare"):
-        RebuildRequest(package="toy", diffoscope=diffoscope)
-
-
 def test_a_server_has_a_process_for_each_core_unless_told_otherwise() -> None:
     assert ServeRequest(folder=Path("channels")).worker_count == available_cores()
     assert ServeRequest(folder=Path("channels"), workers=3).worker_count == 3

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from channel_tools.system.beneath import Beneath
     from channel_tools.system.files import Digest
     from channel_tools.system.http.client import HttpClient, Response
-    from channel_tools.system.http.pace import RateLimit
 
 _CHUNK_BYTES = 1 << 18
 _MOST_BYTES = 256 << 30
@@ -53,7 +52,6 @@ class Download:
     sha256: str | None
     on_bytes: Callable[[int], None]
     size_bytes: int | None = None
-    limit: RateLimit | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
@@ -140,12 +138,11 @@ class _Transfer:
         request = self._request
         self._check_room(response)
         digest = self._digest_there() if response.start else hashlib.sha256()
-        chunk_bytes = _CHUNK_BYTES if request.limit is None else min(_CHUNK_BYTES, request.limit.chunk_bytes)
         remaining = None if request.size_bytes is None else request.size_bytes - response.start
         received = response.start
         with request.folder.writing(request.part, append=bool(response.start)) as writing:
             while remaining is None or remaining > 0:
-                chunk = response.read1(chunk_bytes if remaining is None else min(chunk_bytes, remaining))
+                chunk = response.read1(_CHUNK_BYTES if remaining is None else min(_CHUNK_BYTES, remaining))
                 if not chunk:
                     break
                 writing.write(chunk)
@@ -158,8 +155,6 @@ class _Transfer:
                     raise NetworkError(message, hint="check the address, and remove what was received")
                 if request.cancelled.is_set():
                     raise Cancelled
-                if request.limit is not None:
-                    request.limit.spend(len(chunk))
         if remaining:
             raise TransientError(f"the connection ended {remaining} bytes too early")
         return digest.hexdigest()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Timing of requests: time limits, pauses between attempts, and a limit on bytes per second."""
+"""Timing of requests: time limits, and pauses between attempts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-_BURST_S = 0.1
 
 
 class TransientError(Exception):
@@ -141,37 +139,6 @@ class Retry:
     def is_last(self, failures: int, retry_after_s: float = 0.0) -> bool:
         """Whether to give up after this many failures in a row."""
         return failures >= self.attempts or retry_after_s > self.longest_retry_after_s
-
-
-class RateLimit:
-    """A token bucket shared by threads: at most a tenth of a second's worth is spent at once."""
-
-    def __init__(
-        self,
-        bytes_per_s: float,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._rate = bytes_per_s
-        self._clock = clock
-        self._sleep = sleep
-        self._lock = threading.Lock()
-        self._free_at = clock()
-
-    @property
-    def chunk_bytes(self) -> int:
-        """A suitable size of one transfer under this limit."""
-        return max(1, int(self._rate * _BURST_S))
-
-    def spend(self, amount: int) -> None:
-        """Account for ``amount`` bytes, and wait while the rate is exceeded."""
-        with self._lock:
-            now = self._clock()
-            self._free_at = max(self._free_at, now - _BURST_S) + amount / self._rate
-            wait_s = self._free_at - now
-        if wait_s > 0:
-            self._sleep(wait_s)
 
 
 def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) -> float:

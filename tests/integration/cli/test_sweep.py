@@ -117,8 +117,6 @@ _ADDRESSES = (
     *("cloudsmith://", "artifactory+http://h:99999/x", "http://127.0.0.1:1/x", "://", "file://{place}/fifo"),
 )
 _NUMBERS = ("-1", "0", "1", "1e30", "1" + "0" * 30, "nan", "inf", "-inf", "x", "", "0x10", "2147483648", "1e308", " 1")
-_AS_SLOW_AS_ASKED = {"--limit-rate": ("1", " 1")}
-"""Bytes a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +157,7 @@ def _parameter(one: typing.Any, annotation: object) -> _Parameter:  # noqa: ANN4
     return _Parameter(
         name=one.name,
         flag=flag if flag.startswith("-") else None,
-        values=tuple(value for value in values if value not in _AS_SLOW_AS_ASKED.get(flag, ())),
+        values=tuple(values),
         required=one.required,
     )
 

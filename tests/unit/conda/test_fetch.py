@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from channel_tools.conda.clients import ChannelCredentials
 from channel_tools.conda.fetch import FetchOptions, RemoteFile, fetch_files
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError
 from channel_tools.system.http.client import HttpClient
-from channel_tools.system.http.pace import RateLimit, Timeouts
+from channel_tools.system.http.pace import Timeouts
 from channel_tools.system.progress import SilentProgress
 from tests.unit.mirror.bundles import http_client
 from tests.unit.sources.server import Served, serving
@@ -31,10 +30,8 @@ def wanted(address: str, path: str = "/a.conda", *, sha256: str = SHA256, size: 
     return RemoteFile(path="x/a.conda", size_bytes=size, sha256=sha256, url=address + path)
 
 
-def get(
-    files: list[RemoteFile], folder: Path, *, client: HttpClient | None = None, limit: RateLimit | None = None
-) -> tuple[int, int]:
-    options = FetchOptions(client=client or http_client(), limit=limit, jobs=2)
+def get(files: list[RemoteFile], folder: Path, *, client: HttpClient | None = None) -> tuple[int, int]:
+    options = FetchOptions(client=client or http_client(), jobs=2)
     return fetch_files(files, folder, options=options, progress=SilentProgress())
 
 
@@ -212,13 +209,6 @@ def test_a_local_channel_that_lacks_a_file_it_lists(tmp_path: Path) -> None:
     (tmp_path / "channel" / "a.conda").write_bytes(CONTENT + b"x")
     with pytest.raises(IntegrityError, match="is not the file"):
         get([wanted((tmp_path / "channel").as_uri())], tmp_path / "out")
-
-
-def test_a_limited_download_takes_its_time(tmp_path: Path) -> None:
-    with serving({"/a.conda": Served(content=CONTENT)}) as host:
-        started = time.monotonic()
-        get([wanted(host.address)], tmp_path, limit=RateLimit(len(CONTENT) / 0.5))
-    assert time.monotonic() - started > 0.35
 
 
 def test_secrets_are_in_no_error(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from channel_tools.system.http.pace import RateLimit, Retry, Watch, retry_after_s
+from channel_tools.system.http.pace import Retry, Watch, retry_after_s
 
 
 @pytest.mark.parametrize(
@@ -37,23 +37,6 @@ def test_pauses_double_vary_and_end() -> None:
     assert not retry.is_last(8)
     assert retry.is_last(9)
     assert retry.is_last(1, retry.longest_retry_after_s + 1)
-
-
-def test_the_limit_holds_for_all_together() -> None:
-    now, slept = [0.0], [0.0]
-
-    def sleep(seconds: float) -> None:
-        slept[0] += seconds
-        now[0] += seconds
-
-    limit = RateLimit(1000, clock=lambda: now[0], sleep=sleep)
-    for _ in range(50):
-        limit.spend(100)
-    assert now[0] == pytest.approx(5.0, abs=0.2)
-    now[0] += 100  # idle time is not saved up
-    for _ in range(10):
-        limit.spend(100)
-    assert slept[0] == pytest.approx(6.0, abs=0.3)
 
 
 def test_reads_of_many_pieces_are_watched_by_one_thread() -> None:
