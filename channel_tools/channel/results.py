@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The outcomes of builds and validations of a channel, kept beside its records: for pages, and for ``publish``.
+"""The outcomes of builds of a channel, kept beside its records: for pages, and for ``publish``.
 
 Each is one small file that is replaced atomically, so no lock is needed.
 """
@@ -35,24 +35,7 @@ class BuildRecord:
     finished: str
     """UTC, ISO 8601."""
     seconds: float | None
-    """The duration; None if not known, since the build continued an earlier one that had failed."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ValidationRecord:
-    """The last validation of a stack from the channel, on one Python and PyTorch."""
-
-    stack: str
-    python: str
-    pytorch: str
-    """The installed versions; empty if the stack has none."""
-    passed: bool
-    ranks: int
-    started: str
-    """UTC, ISO 8601."""
-    seconds: float
-    files: tuple[str, ...] = ()
-    """The sha256 of each package that was installed, sorted; none of runs that were recorded without."""
+    """The duration; None in records of earlier versions that did not know it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,11 +56,6 @@ def record_build(channel: Path, record: BuildRecord) -> None:
     _write(channel, f"build-{record.file_name.removesuffix('.conda')}", record)
 
 
-def record_validation(channel: Path, record: ValidationRecord) -> None:
-    """Record the outcome of a validation, replacing an earlier one of the same stack, Python and PyTorch."""
-    _write(channel, f"validation-{record.stack}-{record.python}-{record.pytorch}", record)
-
-
 def record_stack(channel: Path, record: StackRecord) -> None:
     """Record what the build of a request named, replacing that of an earlier one."""
     _write(channel, _stack_name(record.options), record)
@@ -95,7 +73,9 @@ def _stack_name(options: tuple[str, ...]) -> str:
 
 def read_builds(channel: Path) -> dict[str, BuildRecord]:
     """Every recorded build, by file name."""
-    return {record.file_name: record for record in _read(channel, _names(channel, "build"), BuildRecord)}
+    names = Beneath(root=channel).names(_FOLDER)
+    builds = [name for name in names if name.startswith("build-") and name.endswith(".json")]
+    return {record.file_name: record for record in _read(channel, builds, BuildRecord)}
 
 
 def last_built(records: Collection[BuildRecord]) -> tuple[str, float | None]:
@@ -104,19 +84,9 @@ def last_built(records: Collection[BuildRecord]) -> tuple[str, float | None]:
     return max(record.finished for record in records)[:10], sum(seconds) if len(seconds) == len(records) else None
 
 
-def read_validations(channel: Path) -> list[ValidationRecord]:
-    """The last validation of each stack, Python and PyTorch."""
-    return list(_read(channel, _names(channel, "validation"), ValidationRecord))
-
-
-def _write(channel: Path, name: str, record: BuildRecord | ValidationRecord | StackRecord) -> None:
+def _write(channel: Path, name: str, record: BuildRecord | StackRecord) -> None:
     content = json.dumps({"schema": 1, **asdict(record)}, indent=1) + "\n"
     Beneath(root=channel).write(f"{_FOLDER}/{name}.json", content.encode())
-
-
-def _names(channel: Path, kind: str) -> list[str]:
-    names = Beneath(root=channel).names(_FOLDER)
-    return [name for name in names if name.startswith(f"{kind}-") and name.endswith(".json")]
 
 
 def _read(channel: Path, names: Iterable[str], model: type[_Record]) -> Iterator[_Record]:
@@ -128,4 +98,4 @@ def _read(channel: Path, names: Iterable[str], model: type[_Record]) -> Iterator
             continue
         except msgspec.DecodeError as err:
             message = f"{files.path / name}: not the record of a {name.partition('-')[0]} ({err})"
-            raise ChannelError(message, hint="delete it; the next build or validation records it again") from None
+            raise ChannelError(message, hint="delete it; the next build records it again") from None

@@ -42,7 +42,7 @@ from channel_tools.validate.local_scratch import copy_to_hosts, scratch_folder
 from channel_tools.validate.model import Check, HostFacts, MethodContext, ValidationReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from channel_tools.environments import EnvironmentResult
     from channel_tools.ranks.hosts import RankHosts
@@ -92,12 +92,10 @@ def validate_stack(
     *,
     environ: Mapping[str, str],
     progress: Progress,
-    on_broken: Callable[[EnvironmentResult, str, float], None] = lambda *_: None,
 ) -> ValidationReport:
     """Validate a stack; the report may have failed checks.
 
-    There is no report of an interrupted run: ``on_broken`` gets what was installed, when it started (UTC, ISO 8601) and
-    after how many seconds it ended. Raises ConfigError and UsageError for a setup that cannot be run, the errors of
+    Raises ConfigError and UsageError for a setup that cannot be run, the errors of
     create_environment, and ValidationError if the run is interrupted (a rank or the switch dies, time runs out).
     """
     method = check_request(setup)
@@ -119,23 +117,19 @@ def validate_stack(
             starts_switch=True,
         )
         findings = examine(subject)
-        try:
-            result = method.run(
-                MethodContext(
-                    stack=setup.stack,
-                    prefix=environment.prefix,
-                    variables=variables,
-                    ranks=setup.ranks,
-                    options=setup.options,
-                    folder=folder,
-                    deadline=Deadline.after(setup.timeout_s),
-                    progress=progress,
-                    hosts=setup.hosts,
-                )
+        result = method.run(
+            MethodContext(
+                stack=setup.stack,
+                prefix=environment.prefix,
+                variables=variables,
+                ranks=setup.ranks,
+                options=setup.options,
+                folder=folder,
+                deadline=Deadline.after(setup.timeout_s),
+                progress=progress,
+                hosts=setup.hosts,
             )
-        except ValidationError:
-            on_broken(environment, started.isoformat(timespec="seconds"), time.monotonic() - clock)
-            raise
+        )
     return ValidationReport(
         stack=setup.stack,
         method=setup.method,

@@ -7,7 +7,6 @@ and exit code are those of a validation on one machine; the command that submitt
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
 import tempfile
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.cluster import check_work_is_shared
 from channel_tools.channel import open_channel
-from channel_tools.channel.results import ValidationRecord, record_validation
 from channel_tools.conda.platforms import current_platform
 from channel_tools.environments import installed_builds
 from channel_tools.matrix import find_stack, load_tree
@@ -54,7 +52,6 @@ from channel_tools.workflow.launch import installed_stack, method_of, method_opt
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from channel_tools.environments import EnvironmentResult
     from channel_tools.matrix.model import Stack
     from channel_tools.ranks.hosts import RankHosts
     from channel_tools.ranks.jobs import Listener
@@ -118,7 +115,7 @@ def validate_installed(
 
     The report of a variant other than the default one has the Python and PyTorch in its name; one of an environment as
     it was is in ``output/report/as-installed``, which the channel's page does not show. The report of an earlier
-    run is removed when this run starts, so an interrupted run leaves none; the channel records it as failed.
+    run is removed when this run starts, so an interrupted run leaves none.
 
     With ``history``, the report is kept in ``output/report/history/<stack>``, too. It may have failed checks. Raises as
     validate_stack does.
@@ -139,29 +136,17 @@ def validate_installed(
     # an earlier report would be mistaken for the result of an interrupted run
     for written in (path, path.with_suffix(".html")):
         written.unlink(missing_ok=True)
-    # a channel that is named, or that installed packages or stacks come from, belongs to somebody
-    # else
-    is_elsewhere = request.install.channels or request.as_installed
-    remembers = not is_elsewhere and (settings.tree.has_recipes or settings.channel.exists())
-
-    def broke_off(environment: EnvironmentResult, started: str, seconds: float) -> None:
-        if remembers:
-            with contextlib.suppress(OSError):  # the error of the run is more important
-                _keep_result(settings, wanted, environment, passed=False, started=started, seconds=seconds)
-
     try:
-        report = validate_stack(wanted, environ=environ, progress=progress, on_broken=broke_off)
+        report = validate_stack(wanted, environ=environ, progress=progress)
     except SolveError as err:
         raise naming_cuda(err, settings, request.install) from err
-    if not is_elsewhere and settings.channel.exists():
+    # a channel that is named, or that installed packages come from, is not the local one
+    if not (request.install.channels or request.as_installed) and settings.channel.exists():
         report = replace(report, runs_on=open_channel(settings.channel).foundation.runs_on([current_platform()]))
     if request.history:
         write_report(report, kept_file(reports / "history" / variants.report_name(choice), report))
     write_report(report, path)
     write_page(report, path.with_suffix(".html"))
-    if remembers:
-        started, seconds, passed = report.started, report.seconds, report.passed
-        _keep_result(settings, wanted, report.environment, passed=passed, started=started, seconds=seconds)
     return report, path
 
 
@@ -187,30 +172,6 @@ def _run_of(
         hosts=job_place.hosts,
         local_scratch=job_place.local_scratch,
     )
-
-
-def _keep_result(
-    settings: Settings,
-    request: ValidationSetup,
-    environment: EnvironmentResult,
-    *,
-    passed: bool,
-    started: str,
-    seconds: float,
-) -> None:
-    """Record the outcome of the validation in the local channel."""
-    versions = {package.name: package.version for package in environment.records}
-    record = ValidationRecord(
-        stack=request.stack,
-        python=versions.get("python", ""),
-        pytorch=versions.get("pytorch", ""),
-        passed=passed,
-        ranks=request.ranks,
-        started=started,
-        seconds=round(seconds, 1),
-        files=tuple(sorted({package.sha256 for package in environment.records if package.sha256})),
-    )
-    record_validation(settings.channel, record)
 
 
 def validate_variants(

@@ -245,11 +245,6 @@ def _entry_of(record: TokenRecord) -> dict[str, object]:
     return convert(msgspec.to_builtins(record), dict[str, object])
 
 
-def id_of(token: str) -> str:
-    """The part of a token that is not secret."""
-    return token[_ID]
-
-
 def is_token(text: str) -> bool:
     """Whether the text has the form of a token."""
     return _TOKEN.fullmatch(text) is not None

@@ -7,39 +7,23 @@ from typing import TYPE_CHECKING
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.results import (
     BuildRecord,
-    ValidationRecord,
     last_built,
     read_builds,
-    read_validations,
     record_build,
-    record_validation,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 BUILD = BuildRecord(file_name="toy-1.0-h1_0.conda", finished="2026-01-01T00:00:00+00:00", seconds=2.5)
-RUN = ValidationRecord(
-    stack="udp",
-    python="3.11.2",
-    pytorch="2.12.0",
-    passed=True,
-    ranks=2,
-    started="2026-01-01T00:00:00+00:00",
-    seconds=11.0,
-)
 
 
 def test_the_last_result_of_each_is_kept(tmp_path: Path) -> None:
-    assert (read_builds(tmp_path), read_validations(tmp_path)) == ({}, [])
+    assert read_builds(tmp_path) == {}
     (tmp_path / RECORD_FOLDER).mkdir()
-    again, other = replace(RUN, passed=False), replace(RUN, python="3.13.5")
     for build in (BUILD, replace(BUILD, seconds=3.0)):
         record_build(tmp_path, build)
-    for run in (RUN, again, other):
-        record_validation(tmp_path, run)
     assert read_builds(tmp_path) == {BUILD.file_name: replace(BUILD, seconds=3.0)}
-    assert read_validations(tmp_path) == [again, other]
 
 
 def test_what_some_builds_took_is_known_if_it_is_of_each() -> None:

@@ -16,10 +16,9 @@ from channel_tools.validate.runner import _processor, describe_host, find_method
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.environments import EnvironmentResult
     from channel_tools.validate import ValidationReport
     from channel_tools.validate.model import MethodContext
 
@@ -72,11 +71,9 @@ def request_(tmp_path: Path) -> ValidationSetup:
     )
 
 
-def validate(
-    request: ValidationSetup, on_broken: Callable[[EnvironmentResult, str, float], None] = lambda *_: None
-) -> ValidationReport:
+def validate(request: ValidationSetup) -> ValidationReport:
     environ = {"HOME": "/home/me", "PYTHONPATH": "/leak"}
-    return validate_stack(request, environ=environ, progress=SilentProgress(), on_broken=on_broken)
+    return validate_stack(request, environ=environ, progress=SilentProgress())
 
 
 def left_behind(request: ValidationSetup) -> list[str]:
@@ -105,21 +102,6 @@ def test_nothing_is_left_of_a_run_in_its_own_folder(method: LookingMethod, reque
     validate(request_)
     assert method.context is not None
     assert list(request_.work.iterdir()) == []
-
-
-def test_of_a_run_that_breaks_off_what_was_installed_is_told(method: LookingMethod, request_: ValidationSetup) -> None:
-    told: list[tuple[EnvironmentResult, str, float]] = []
-    method.failure = UsageError("no run")
-    with pytest.raises(UsageError):
-        validate(request_, lambda *how: told.append(how))
-    assert told == []
-    method.failure = ValidationError("a rank died")
-    with pytest.raises(ValidationError, match="a rank died"):
-        validate(request_, lambda *how: told.append(how))
-    ((environment, started, seconds),) = told
-    assert [package.name for package in environment.records] == ["tool"]
-    assert started.endswith("+00:00")
-    assert seconds > 0
 
 
 def test_keep_keeps_everything(method: LookingMethod, request_: ValidationSetup) -> None:

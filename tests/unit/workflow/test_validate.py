@@ -2,27 +2,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from channel_tools.channel.results import read_validations
 from channel_tools.requests.environment import InstallRequest
 from channel_tools.requests.validate import JobRequest, ValidateRequest
-from channel_tools.system.errors import ChannelError, UsageError, ValidationError
+from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import make_settings
-from channel_tools.validate import ValidationReport
-from channel_tools.workflow import validate
 from channel_tools.workflow.validate import (
     stack_to_validate,
     validate_installed,
     validate_variants,
     write_validation_job,
 )
-from tests.support.packages import new_channel
 from tests.unit.matrix.toytree import FILES, write_tree
 from tests.unit.validate.conftest import report
 
@@ -108,42 +103,3 @@ def test_a_validation_that_breaks_off_leaves_no_report_of_an_earlier_one(tmp_pat
     with pytest.raises(ChannelError, match="none"):
         validate_installed(settings, replace(request, ranks=2), progress=SilentProgress(), environ={})
     assert not any(path.exists() for path in reports)
-
-
-def test_the_channel_remembers_a_validation_that_broke_off(
-    tmp_path: Path, report: ValidationReport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
-    new_channel(tmp_path)
-    request = ValidateRequest(install=InstallRequest(stack="udp"), ranks=2, timeout_s=1.0)
-    monkeypatch.setattr(validate, "install_channels", lambda _settings, _install: ())
-    (first, *others) = report.environment.records
-    packages = (replace(first, sha256="ab" * 32), *others)  # of others no sha256 is known
-    passed = replace(report, stack="udp", environment=replace(report.environment, records=packages))
-    monkeypatch.setattr(validate, "validate_stack", lambda _request, **_others: passed)
-    validate_installed(settings, request, progress=SilentProgress(), environ={})
-    (noted,) = read_validations(settings.channel)
-    assert noted.passed
-    assert noted.files == ("ab" * 32,)
-
-    def breaks_off(_request: object, *, on_broken: Callable[..., None], **_others: object) -> ValidationReport:
-        on_broken(report.environment, "2026-01-02T03:04:05+00:00", 1.25)
-        raise ValidationError("rank 1: gone")
-
-    monkeypatch.setattr(validate, "validate_stack", breaks_off)
-    with pytest.raises(ValidationError, match="rank 1: gone"):
-        validate_installed(settings, request, progress=SilentProgress(), environ={})
-    (kept,) = read_validations(settings.channel)
-    assert (kept.passed, kept.ranks, kept.started, kept.seconds) == (False, 2, "2026-01-02T03:04:05+00:00", 1.2)
-
-
-def test_a_report_is_there_though_the_channel_cannot_note_it(
-    tmp_path: Path, report: ValidationReport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
-    monkeypatch.setattr(validate, "validate_stack", lambda _request, **_others: report)
-    monkeypatch.setattr(validate, "install_channels", lambda _settings, _install: ())
-    request = ValidateRequest(install=InstallRequest(stack="udp"), ranks=2, timeout_s=1.0)
-    with pytest.raises(OSError, match=str(settings.channel)):  # there is none
-        validate_installed(settings, request, progress=SilentProgress(), environ={})
-    assert json.loads((settings.reports / "udp.json").read_bytes())["stack"] == report.stack
