@@ -8,7 +8,6 @@ import os
 import queue
 import re
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -77,11 +76,8 @@ def browse(address: str, looks: Looks, work: Path, *options: str) -> str:
     return f"{done.stdout}\n{done.stderr}"
 
 
-def told_by(looks: Looks, work: Path, page: str, answer: Callable[[Asked], Reply | None] = lambda _asked: None) -> str:
-    """What the page in the folder ``work`` sends to /seen, in a browser that it is served to as a channel is.
-
-    ``answer`` replies instead of the folder where it returns something.
-    """
+def told_by(looks: Looks, work: Path, page: str) -> str:
+    """What the page in the folder ``work`` sends to /seen, in a browser that it is served to as a channel is."""
     told: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def reply(asked: Asked) -> Reply:
@@ -90,8 +86,7 @@ def told_by(looks: Looks, work: Path, page: str, answer: Callable[[Asked], Reply
             return 204, {}, b""
         file = work / unquote(asked.path.lstrip("/"))
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-        found = (200, {"Content-Type": kind}, file.read_bytes()) if file.is_file() else (404, {}, b"")
-        return answer(asked) or found
+        return (200, {"Content-Type": kind}, file.read_bytes()) if file.is_file() else (404, {}, b"")
 
     command, env = (_firefox if looks.browser == "firefox" else _chromium)(looks, work)
     command += KEPT_OPEN[looks.browser]

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import shutil
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.fuzz.switchml.__main__ import CORPUS, TARGETS, add_inputs
+from tests.fuzz.switchml.__main__ import CORPUS, TARGETS
 from tests.fuzz.targets import Bundles, Documents, Packages, Records, Target, Unpacked
 
 
@@ -29,16 +28,3 @@ def test_every_program_of_switchml_has_inputs() -> None:
         with zipfile.ZipFile(path) as archive:
             assert archive.testzip() is None
             assert len(archive.namelist()) > 1
-
-
-def test_an_input_that_is_added_leaves_the_others_as_they_are(tmp_path: Path) -> None:
-    packed, new = tmp_path / "packets.zip", tmp_path / "finding"
-    shutil.copy(CORPUS / packed.name, packed)
-    new.write_bytes(b"new")
-    add_inputs(packed, [])
-    assert packed.read_bytes() == (CORPUS / packed.name).read_bytes()
-    add_inputs(packed, [new])
-    with zipfile.ZipFile(packed) as archive, zipfile.ZipFile(CORPUS / packed.name) as before:
-        assert archive.read("finding") == b"new"
-        assert archive.namelist() == sorted([*before.namelist(), "finding"])
-        assert all(archive.read(name) == before.read(name) for name in before.namelist())
