@@ -156,6 +156,10 @@ def settings_for_stacks(
                 yield make_stacks_settings(found, output=output, environ=os.environ, cwd=cwd)
                 return
     if (settings_here := of_prefix or of_program) is None:
+        if prefix is not None:
+            from channel_tools.environments import check_environment
+
+            check_environment(prefix)
         message = (
             "nothing here says what a stack is: no tree of recipes, no channel, no installed "
             f"channel_tools-stacks{reason}"

@@ -128,7 +128,7 @@ def _name(word: str) -> str:
 
 def _judge(spdx: str | None, declared: str | None) -> tuple[Redistribution, str]:
     if spdx is None:
-        words = "no licence is declared" if declared is None else "the declared licence is not a valid SPDX expression"
+        words = "no licence is declared" if not declared else "the declared licence is not a valid SPDX expression"
         return "not known", f"{words}: read the package's info/licenses"
     judgement = _RANKS[_either(re.findall(r"[()]|[^\s()]+", spdx))]
     return judgement, _WHY[judgement]

@@ -117,7 +117,7 @@ def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]
     if _has_rows_with_modules(settings, expansion, names):
         return names
     loaded = load_tree(settings.tree, settings.environ)
-    stacks = _served(loaded.own_stacks, expansion.foundation, every_stack=True)
+    stacks = _served(loaded.own_stacks, expansion.foundation, every_stack=True, note=ignore)
     packages = expand_stacks(
         loaded,
         stacks,
@@ -183,7 +183,7 @@ def expand_request(
     loaded = _noted_tree(settings, note)
     foundation = foundation or choose_foundation(settings, request)
     stacks = loaded.own_stacks if request.every_stack else (find_stack(loaded, request.stack),)
-    stacks = _served(stacks, foundation, every_stack=request.every_stack)
+    stacks = _served(stacks, foundation, every_stack=request.every_stack, note=note)
     platform = current_platform()
     packages = expand_stacks(
         loaded,
@@ -219,13 +219,18 @@ def unserved_on(foundation: Foundation, stack: Stack) -> str | None:
     return stack.unserved.get(foundation.release) if foundation.is_made_here else None
 
 
-def _served(stacks: Sequence[Stack], foundation: Foundation, *, every_stack: bool) -> tuple[Stack, ...]:
-    """Those of the stacks that the foundation's base serves. Raises UsageError for one that was named."""
+def _served(stacks: Sequence[Stack], foundation: Foundation, *, every_stack: bool, note: Note) -> tuple[Stack, ...]:
+    """Those of the stacks that the foundation's base serves, with a line to ``note`` for each that is left out.
+
+    Raises UsageError for one that was named.
+    """
     reasons = {stack.name: reason for stack in stacks if (reason := unserved_on(foundation, stack))}
     if reasons and not every_stack:
         (name, reason), *_ = reasons.items()
         message = f"the stack {name!r} is not served on base {foundation.release}: {reason}"
         raise UsageError(message, hint="name another --base for a new channel (--output), or another stack")
+    for name, reason in reasons.items():
+        note(f"{name} is left out: base {foundation.release} does not serve it: {reason}")
     return tuple(stack for stack in stacks if stack.name not in reasons)
 
 

@@ -147,6 +147,8 @@ def test_an_environment_of_several_stacks_is_one_error(both: Path) -> None:
         (("env", "create", "e", "--python", "new", "-c", "channel"), "--python new: not a version"),
         (("env", "create", "e", "--pytorch", "2.12t", "-c", "channel"), "--pytorch 2.12t: not a version"),
         (("launch", "train.py"), "nothing here says what a stack is"),
+        (("launch", "--prefix", "e", "train.py"), "e: not an environment: no such folder"),
+        (("doctor", "e"), "e: not an environment: no such folder"),
         (("doctor", "--root", "."), "not a tree of recipes"),
         (("validate", "--channel", "bare"), "bare: has no package channel_tools-stacks"),
         (("validate", "--as-installed"), "--as-installed without --prefix"),

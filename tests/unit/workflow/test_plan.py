@@ -55,7 +55,9 @@ def test_a_stack_that_a_base_does_not_serve_is_one_error_with_the_reason(tmp_pat
     old, first = Foundation().on("debian-11"), Foundation()
     with pytest.raises(UsageError, match=r"the stack 'udp' is not served on base debian-11: its compiler is too old"):
         expand_request(settings, PlanRequest(stack="udp"), foundation=old)
-    assert expand_request(settings, PlanRequest(every_stack=True), foundation=old).packages == ()
+    notes: list[str] = []
+    assert expand_request(settings, PlanRequest(every_stack=True), foundation=old, note=notes.append).packages == ()
+    assert notes == ["udp is left out: base debian-11 does not serve it: its compiler is too old"]
     assert expand_request(settings, PlanRequest(stack="udp"), foundation=first).packages
     (listed,) = list_stacks(settings, stack=None, foundation=old)
     assert unserved_on(old, listed.stack) == "its compiler is too old"
