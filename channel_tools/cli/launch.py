@@ -36,6 +36,7 @@ def launch(request: ScriptRequest, *, root: options.Root = None) -> None:
                 request.image,
                 lambda prefix: [*before, prefix, *request.words],
                 local_scratch=request.local_scratch,
+                ranks=request.ranks,
                 environ=os.environ,
                 progress=progress,
             )

@@ -45,14 +45,14 @@ def validate(request: ValidateRequest, *, root: options.Root = None, output: opt
     if request.image is not None:
         from channel_tools.workflow.images import run_in_image
 
-        given = words_of(request, omit={"image", "as_installed"})
+        given = words_of(request, omit={"image", "as_installed", "local_scratch"})
         places = [*options.root_words(root), *([] if output is None else ["--output", str(output)])]
         before = ["validate", *places, *given, "--as-installed", "--prefix"]
         with shown_progress() as progress:
             run_in_image(
                 request.image,
                 lambda prefix: [*before, prefix],
-                local_scratch=None,
+                local_scratch=request.job.local_scratch,
                 environ=os.environ,
                 progress=progress,
             )

@@ -17,6 +17,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import struct
 import time
 from dataclasses import asdict, dataclass
@@ -66,10 +67,10 @@ _HASHED_UNCHECKED = (1).to_bytes(4, "little")
 _MOUNT = """\
 image=$1 at=$2
 shift 2
-if ! mount -t squashfs -o loop,ro,nosuid,nodev "$image" "$at" 2>/dev/null; then
+if ! said=$(mount -t squashfs -o loop,ro,nosuid,nodev "$image" "$at" 2>&1); then
     setpriv --pdeathsig KILL squashfuse -f -o ro "$image" "$at" &
     until [ -d "$at/conda-meta" ]; do
-        kill -0 $! 2>/dev/null || { echo "neither mount nor squashfuse mounts it at $at" >&2; exit 1; }
+        kill -0 $! 2>/dev/null || { echo "neither mount ($said) nor squashfuse mounts it there" >&2; exit 1; }
         sleep 0.05
     done
 fi
@@ -103,7 +104,7 @@ def make_image(
     at: Path,
     platform: str,
     history: str,
-    documents: Mapping[str, str],
+    documents: Mapping[str, bytes],
     epoch: int,
     environ: Mapping[str, str],
 ) -> int:
@@ -122,32 +123,36 @@ def make_image(
     if not at.is_absolute():
         raise UsageError(f"--at {at}: not an absolute path", hint="name the folder that it will be mounted at")
     check_prefix_path(at)
-    with disk_full_reported(file), temporary_folder() as folder:
-        try:
-            environment = packable(prefix)
-            environment.files = [entry for entry in environment.files if not _is_of_here(entry.target)]
-            tree = _unpacked(environment, folder / "image", at=str(at))
-            environment.files = [entry for entry in environment.files if _has_prefix(entry, prefix)]
-            originals = _unpacked(environment, folder / "originals", at=None)
-        except CondaPackException as err:
-            hint = "create the environment again with channel_tools env create, and make the image before it changes"
-            raise UsageError(f"{prefix}: cannot be packed: {' '.join(str(err).split())}", hint=hint) from None
-        for compiled in sorted(tree.rglob("__pycache__/*.pyc")):
-            _make_valid(compiled)
-        shutil.copytree(originals, tree / _RELOCATABLE, symlinks=True)
-        for record in sorted(tree.glob("conda-meta/*.json")):
-            _correct_hashes(record, tree)
-        description = asdict(ImageDescription(at=str(at), platform=platform))
-        texts = {f"{_FOLDER}/{name}": text for name, text in documents.items()}
-        place = shlex.quote(str(at))
-        words = shlex.quote(f"error: this image was made for {at}, which its files name: mount it there, not at")
-        check = f'if [ "$CONDA_PREFIX" != {place} ]; then\n    echo {words} "$CONDA_PREFIX" >&2\n    return 1\nfi\n'
-        texts |= {HISTORY: history, IMAGE_DESCRIPTION: json.dumps(description, indent=2) + "\n", _CHECK: check}
-        for name, text in texts.items():
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            (tree / name).unlink(missing_ok=True)  # it may be a hard link to the package cache
-            (tree / name).write_text(text, encoding="utf-8")
-        with atomic_path(file) as temporary:
+    with temporary_folder() as folder:
+        with disk_full_reported(folder):
+            try:
+                environment = packable(prefix)
+                environment.files = [entry for entry in environment.files if not _is_of_here(entry.target)]
+                tree = _unpacked(environment, folder / "image", at=str(at))
+                environment.files = [entry for entry in environment.files if _has_prefix(entry, prefix)]
+                originals = _unpacked(environment, folder / "originals", at=None)
+            except CondaPackException as err:
+                hint = (
+                    "create the environment again with channel_tools env create, and make the image before it changes"
+                )
+                raise UsageError(f"{prefix}: cannot be packed: {' '.join(str(err).split())}", hint=hint) from None
+            for compiled in sorted(tree.rglob("__pycache__/*.pyc")):
+                _make_valid(compiled)
+            shutil.copytree(originals, tree / _RELOCATABLE, symlinks=True)
+            for record in sorted(tree.glob("conda-meta/*.json")):
+                _correct_hashes(record, tree)
+            description = asdict(ImageDescription(at=str(at), platform=platform))
+            written = {f"{_FOLDER}/{name}": content for name, content in documents.items()}
+            place = shlex.quote(str(at))
+            words = shlex.quote(f"error: this image was made for {at}, which its files name: mount it there, not at")
+            check = f'if [ "$CONDA_PREFIX" != {place} ]; then\n    echo {words} "$CONDA_PREFIX" >&2\n    return 1\nfi\n'
+            texts = {HISTORY: history, IMAGE_DESCRIPTION: json.dumps(description, indent=2) + "\n", _CHECK: check}
+            written |= {name: text.encode() for name, text in texts.items()}
+            for name, content in written.items():
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                (tree / name).unlink(missing_ok=True)  # it may be a hard link to the package cache
+                (tree / name).write_bytes(content)
+        with disk_full_reported(file), atomic_path(file) as temporary:
             _squash(mksquashfs, tree, temporary, epoch=epoch)
             temporary.chmod(new_file_mode())
     write_text_atomically(file.with_name(f"{file.name}.sha256"), f"{sha256_of_file(file)}  {file.name}\n")
@@ -253,7 +258,13 @@ def mounted_command(file: Path, at: str, words: Sequence[str]) -> list[str]:
 
 def mount_problem(file: Path, at: str) -> str:
     """Why the image cannot be mounted at ``at`` here; empty if it can."""
-    if not Path(at).is_dir():
+    try:
+        is_folder = stat.S_ISDIR(Path(at).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        is_folder = False
+    except OSError as err:  # as of a FUSE mount whose program is gone
+        return f"{err.strerror}: a mount is left there of a program that was killed (remove it: fusermount -u {at})"
+    if not is_folder:
         return f"there is no folder {at}"
     result = run_command(mounted_command(file, at, ["test", "-d", f"{at}/conda-meta"]), check=False)
     return "" if result.returncode == 0 else " ".join(result.tail().split()) or "mount failed"
@@ -265,7 +276,7 @@ def unpack_image(file: Path, scratch: Path, environ: Mapping[str, str]) -> Path:
     Raises UsageError for a folder that does not exist, CommandError if it cannot be unpacked, and DiskFullError.
     """
     if not scratch.is_dir():
-        raise UsageError(f"--local-scratch {scratch}: no such folder", hint="name one on this node's own disk")
+        raise UsageError(f"--local-scratch {scratch}: no such folder", hint="name one on each node's own disk")
     name = f"{file.name.removesuffix(SUFFIX)}-{sha256_of_file(file)[:16]}"
     prefix = absolute_path(scratch) / name
     check_prefix_path(prefix)

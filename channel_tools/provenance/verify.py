@@ -20,6 +20,7 @@ from channel_tools.conda.package import (
     SUFFIX,
     PackageKey,
     read_sidecar,
+    sidecar_name,
     sidecar_of,
     split_package_address,
     subdir_beneath,
@@ -29,11 +30,11 @@ from channel_tools.conda.platforms import current_platform
 from channel_tools.provenance.statements import Subject
 from channel_tools.system.beneath import Beneath, opened_in
 from channel_tools.system.counting import counted
-from channel_tools.system.errors import ChannelToolsError, UsageError, VerificationError
+from channel_tools.system.errors import ChannelToolsError, IntegrityError, UsageError, VerificationError
 from channel_tools.system.http.client import MissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rattler import RepoDataRecord
 
@@ -141,9 +142,7 @@ def attestation_check(
     """
     if trust is None:
         return None
-    addresses = [channel_address(channel) for channel in channels]
-    plain = {without_credentials(address): address for address in addresses}
-    client = make_http_client(environ)
+    plain, client = _by_plain_address(channels), make_http_client(environ)
 
     def check(records: Sequence[RepoDataRecord]) -> None:
         now = datetime.now(UTC)
@@ -162,13 +161,47 @@ def attestation_check(
     return check
 
 
+def fetch_attestations(
+    records: Iterable[RepoDataRecord], channels: Sequence[str], environ: Mapping[str, str]
+) -> dict[str, bytes]:
+    """The attestations that channels list for packages, by the names of their files; nothing is verified but the hash.
+
+    ``channels`` and ``environ`` are as for attestation_check. Raises VerificationError for attestations that are listed
+    and not there, IntegrityError for others than those listed, and NetworkError.
+    """
+    plain, client, found = _by_plain_address(channels), make_http_client(environ), {}
+    for record in records:
+        listed = record.attestations_sha256
+        if listed is None:
+            continue
+        url = f"{_address_of(record, plain)}{SUFFIX}.{listed.hex()}"
+        content, plain_url = _read_at(url, client), without_credentials(url)
+        if content is None:
+            raise VerificationError(f"{record.file_name}: its attestations are no more at {plain_url}")
+        if (sha256 := hashlib.sha256(content).hexdigest()) != listed.hex():
+            raise IntegrityError(f"{plain_url}: has sha256 {sha256}", hint="index the channel again")
+        found[sidecar_name(record.file_name)] = content
+    return found
+
+
+def _by_plain_address(channels: Sequence[str]) -> dict[str, str]:
+    """The addresses of channels with any credentials, by those without."""
+    addresses = [channel_address(channel) for channel in channels]
+    return {without_credentials(address): address for address in addresses}
+
+
+def _address_of(record: RepoDataRecord, plain: Mapping[str, str]) -> str:
+    """The address of a record's package, with the credentials of its channel; ``plain`` is as _by_plain_address."""
+    url = without_credentials(record.url)
+    channel = next((address for address in plain if url.startswith(f"{address}/")), None)
+    return url if channel is None else plain[channel] + url.removeprefix(channel)
+
+
 def _check_record(
     record: RepoDataRecord, trust: Trust, plain: Mapping[str, str], client: HttpClient, now: datetime
 ) -> None:
-    """Check a record; ``plain`` maps channels' addresses without credentials to those with them."""
-    url = without_credentials(record.url)
-    channel = next((address for address in plain if url.startswith(f"{address}/")), None)
-    address = url if channel is None else plain[channel] + url.removeprefix(channel)
+    """Check a record; ``plain`` is as _by_plain_address."""
+    address = _address_of(record, plain)
     if record.sha256 is None:
         raise VerificationError(
             f"{record.file_name}: the channel lists it without a hash", hint="index the channel again"

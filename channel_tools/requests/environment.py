@@ -253,6 +253,9 @@ class ImageRequest:
         "/user-environment"
     )
     force: Annotated[bool, Option("--force", help="Replace the file if it exists.")] = False
+    without_attestations: Annotated[
+        bool, Option("--without-attestations", help="Leave out what the channels have of the packages' attestations.")
+    ] = False
 
     def __post_init__(self) -> None:
         if (self.prefix is None) == (self.install.stack is None):

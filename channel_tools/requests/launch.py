@@ -42,14 +42,13 @@ class ScriptRequest:
     prefix: Annotated[
         Path | None, Option(help="The environment, at the same path on each host.", show_default="the active one")
     ] = None
-    image: Annotated[
-        Path | None, Option("--image", metavar="FILE", help="Run on this machine in this image of env image.")
-    ] = None
+    image: Annotated[Path | None, Option("--image", metavar="FILE", help="Run in this image of env image.")] = None
     local_scratch: Annotated[
-        Path | None,
+        str | None,
         Option(
             metavar="FOLDER",
-            help="With --image, where it cannot be mounted: unpack it into this folder of the node's own disk.",
+            help="With --image, where it cannot be mounted, and in a job of several nodes: unpack it into this folder "
+            "of each node's own disk, such as /local or '$TMPDIR'.",
             show_default=False,
         ),
     ] = None
@@ -93,7 +92,7 @@ class ScriptRequest:
 
     def __post_init__(self) -> None:
         if self.image is not None and (self.prefix or self.hosts_file or self.emit):
-            message = "--image with --prefix, --hosts or --emit: an image is mounted on this machine alone"
+            message = "--image with --prefix, --hosts or --emit: it says itself what runs, here or in this job"
             raise UsageError(message, hint="leave these out, or mount it on each host by the site's own means")
         if self.image is None and self.local_scratch is not None:
             raise UsageError("--local-scratch without --image: nothing to unpack", hint="give both")

@@ -54,7 +54,8 @@ class JobRequest:
         str | None,
         Option(
             metavar="FOLDER",
-            help="Install on each node's own disk, into this folder, such as /local or '$TMPDIR'.",
+            help="Install on each node's own disk, into this folder, such as /local or '$TMPDIR'; with --image, unpack "
+            "it there if it cannot be mounted.",
             show_default="one installation, in a folder that the nodes share",
         ),
     ] = None
@@ -72,7 +73,7 @@ class JobRequest:
         if not self.is_asked:
             of_jobs = {
                 "--nodes": self.nodes, "--ranks-per-node": self.ranks_per_node, "--time": self.time,
-                "--submit-option": self.submit_options or None, "--local-scratch": self.local_scratch,
+                "--submit-option": self.submit_options or None,
             }  # fmt: skip
             for name, value in of_jobs.items():
                 if value is not None:
@@ -165,6 +166,8 @@ class ValidateRequest:
         if self.image is not None and (of_image or self.job.is_asked):
             message = "--image validates what is in the image on this machine: no --prefix, --channel, --python, --on"
             raise UsageError(message, hint="leave these out")
+        if self.job.local_scratch is not None and self.image is None and not self.job.is_asked:
+            raise UsageError("--local-scratch is only for jobs and images", hint="give --on slurm, pbs or --image")
         if self.as_installed and self.prefix is None:
             message = "--as-installed without --prefix: there is no environment yet"
             raise UsageError(message, hint="name one with --prefix, or leave --as-installed out")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from channel_tools.environments import check_archive, installed_lock
+from channel_tools.environments import check_archive, environment_channels, installed_lock
 from channel_tools.environments.images import (
     SUFFIX,
     history_text,
@@ -23,26 +25,40 @@ from channel_tools.environments.images import (
     read_image,
     unpack_image,
 )
+from channel_tools.environments.package_cache import cached_name
+from channel_tools.environments.state import read_state
 from channel_tools.pins.files import CONDA_LOCK, pin_files, write_pin_files
 from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.provenance.components import Inventory
 from channel_tools.provenance.licenses import license_row
+from channel_tools.provenance.verify import fetch_attestations
+from channel_tools.ranks.hosts import hosts_of_the_job, hosts_of_this_job
 from channel_tools.requests.environment import EnvironmentRequest
-from channel_tools.system.errors import CommandError, UsageError
+from channel_tools.system.counting import counted
+from channel_tools.system.errors import CommandError, NetworkError, UsageError, VerificationError
 from channel_tools.system.files import absolute_path, sha256_of_file, write_text_atomically
+from channel_tools.system.remote import run_on_hosts
 from channel_tools.system.work_folder import temporary_folder
+from channel_tools.validate.local_scratch import local_scratch_of
 from channel_tools.workflow.environment import install
 from channel_tools.workflow.inventory import component_of, make_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from channel_tools.pins import Lock
+    from channel_tools.ranks.hosts import RankHosts
     from channel_tools.requests.environment import ImageRequest, PaperRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 
+_OF_SCHEDULERS = ("SLURM", "PBS_")
+_UNPACK = (
+    "import os, sys; from pathlib import Path; from channel_tools.environments.images import unpack_image; "
+    "unpack_image(*map(Path, sys.argv[1:]), os.environ)"
+)
+"""What another node runs, as the same user with the same program."""
+_UNPACK_LIMIT_S = 1800.0
 _FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 _MS = 1000
 _HOW = """\
@@ -99,11 +115,39 @@ def _image_of(prefix: Path, request: ImageRequest, environ: Mapping[str, str], p
             at=request.at,
             platform=platform.platform,
             history=history_text(sorted(map(_history_line, packages)), lock.specs, epoch=epoch),
-            documents=_documents(lock, epoch),
+            documents={
+                **{name: text.encode() for name, text in _documents(lock, epoch).items()},
+                **_license_texts(prefix),
+                **({} if request.without_attestations else _attestations(prefix, environ, progress)),
+            },
             epoch=epoch,
             environ=environ,
         )
     return Image(file=request.file, at=request.at, sha256=sha256_of_file(request.file), size_bytes=size_bytes)
+
+
+def _license_texts(prefix: Path) -> dict[str, bytes]:
+    """The texts of the packages' licences, as they have them in info/licenses, by package."""
+    texts = {}
+    for record in read_state(absolute_path(prefix)).records:
+        folder = Path(record.extracted_package_dir or "") / "info" / "licenses"
+        for path in sorted(folder.rglob("*")) if record.extracted_package_dir else ():
+            if path.is_file():
+                texts[f"licenses/{cached_name(record)}/{path.relative_to(folder)}"] = path.read_bytes()
+    return texts
+
+
+def _attestations(prefix: Path, environ: Mapping[str, str], progress: Progress) -> dict[str, bytes]:
+    """The attestations that the channels listed when the packages were installed. Raises as fetch_attestations."""
+    records = read_state(absolute_path(prefix)).records
+    try:
+        found = fetch_attestations(records, environment_channels(prefix), environ)
+    except (NetworkError, VerificationError) as err:
+        hint = "--without-attestations leaves them out; env update takes the packages that the channel has now"
+        raise type(err)(err.message, hint=hint) from None
+    if missing := len(records) - len(found):
+        progress.note(f"image: the channels list no attestations of {missing} of {counted(len(records), 'package')}")
+    return {f"attestations/{name}": content for name, content in sorted(found.items())}
 
 
 def _history_line(address: str) -> str:
@@ -166,31 +210,58 @@ def run_in_image(
     file: Path,
     words_at: Callable[[str], Sequence[str]],
     *,
-    local_scratch: Path | None,
+    local_scratch: str | None,
+    ranks: int | None = None,
     environ: Mapping[str, str],
     progress: Progress,
 ) -> NoReturn:
     """Become this program with the words for the prefix of an image: mounted, else unpacked in the scratch.
 
-    The mount is in a namespace of this process, and gone with it. Raises as read_image and unpack_image, and
-    CommandError for an image that cannot be mounted, without a scratch.
+    The mount is in a namespace of this process, and gone with it; only what this process starts itself sees it, so that
+    the program is not told of the scheduler's job that it runs in. With ``ranks``, they run on all nodes of that job;
+    where these are several, the image is unpacked on each of them. Raises as read_image, unpack_image and
+    hosts_of_this_job, and CommandError for an image that cannot be mounted, without a scratch.
     """
     file = absolute_path(file)
     description = read_image(file, environ)
     progress.note(f"image: {file}, sha256 {sha256_of_file(file)}")
+    scratch = None if local_scratch is None else local_scratch_of(local_scratch, environ)
+    hosts = _hosts_of(ranks, environ)
+    if hosts is not None and scratch is None:
+        message = f"{file}: can be mounted on this node alone, but the job has {', '.join(hosts.names)}"
+        hint = "give --local-scratch FOLDER, on each node's own disk, to unpack it there, or ask for one node"
+        raise UsageError(message, hint=hint)
+    variables = dict(environ)
     start = [sys.executable, "-P", "-m", "channel_tools"]
-    problem = mount_problem(file, description.at)
+    problem = "the job has several nodes" if hosts is not None else mount_problem(file, description.at)
     if not problem:
         command = mounted_command(file, description.at, [*start, *words_at(description.at)])
-    elif local_scratch is not None:
-        progress.note(f"image: cannot be mounted ({problem}); unpacking it into {local_scratch}")
-        command = [*start, *words_at(str(unpack_image(file, local_scratch, environ)))]
+        variables = {name: value for name, value in environ.items() if not name.startswith(_OF_SCHEDULERS)}
+    elif scratch is not None:
+        progress.note(f"image: cannot be mounted ({problem}); unpacking it into {scratch}")
+        if hosts is not None:
+            _unpack_on_others(file, scratch, hosts)
+        command = [*start, *words_at(str(unpack_image(file, scratch, environ)))]
     else:
         message = f"{file}: cannot be mounted at {description.at}: {problem}"
-        hint = (
-            "give --local-scratch FOLDER, on this node's own disk, or an image that env image made --at a folder here"
-        )
+        hint = "give --local-scratch FOLDER, on the node's own disk, or an image that env image made --at a folder here"
         raise CommandError(message, hint=hint)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execvpe(command[0], command, dict(environ))  # noqa: S606 - the same program, without a shell
+    os.execvpe(command[0], command, variables)  # noqa: S606 - the same program, without a shell
+
+
+def _hosts_of(ranks: int | None, environ: Mapping[str, str]) -> RankHosts | None:
+    """The hosts of ranks in a job of several nodes; None in one of one node, and outside a job."""
+    hosts = () if ranks is None else hosts_of_the_job(ranks, environ=environ)
+    return hosts_of_this_job(len(hosts), max(host.ranks for host in hosts), environ) if len(hosts) > 1 else None
+
+
+def _unpack_on_others(file: Path, scratch: Path, hosts: RankHosts) -> None:
+    """Unpack an image on all hosts but the first. Raises CommandError naming each on which this failed."""
+    script = shlex.join([sys.executable, "-P", "-c", _UNPACK, str(file), str(scratch)])
+    commands = {name: hosts.shell_command(name, script) for name in hosts.names[1:]}
+    answers = run_on_hosts(commands, env=hosts.variables, limit_s=_UNPACK_LIMIT_S)
+    if failures := [f"{name}: {answer.error}" for name, answer in answers.items() if answer.error]:
+        message = f"{file}: could not be unpacked into {scratch} on {'; '.join(failures)}"
+        raise CommandError(message, hint="name a folder that every node has, with enough space")

@@ -85,6 +85,11 @@ _CLANG = _Unpacked(
 _SQUASHFS = _Unpacked(
     packages=("squashfs-tools", "liblz4-1", "liblzma5", "liblzo2-2", "libzstd1", "zlib1g"),
 )
+_SQUASHFUSE = _Unpacked(
+    packages=(
+        *("squashfuse", "libsquashfuse0", "libfuse3-3", "liblz4-1", "liblzma5", "liblzo2-2", "libzstd1", "zlib1g"),
+    ),
+)
 _CCACHE = _Unpacked(packages=("ccache", "libgcc-s1", "libhiredis0.14", "libstdc++6", "libzstd1"))
 _SLURM = _Unpacked(
     packages=(
@@ -155,6 +160,7 @@ _DEBIAN = {
     ),
     "patch": ("usr/bin/patch", _Unpacked(packages=("patch",))),
     "slurmctld": ("usr/sbin/slurmctld-wlm", _SLURM),
+    "squashfuse": ("usr/bin/squashfuse", _SQUASHFUSE),
     "strace": ("usr/bin/strace", _Unpacked(packages=("strace", "libunwind8", "liblzma5"))),
     "tclsh": ("usr/bin/tclsh8.6", _Unpacked(packages=("tcl8.6", "libtcl8.6", "zlib1g"))),
     "umount": ("bin/umount", _MOUNT),

@@ -310,9 +310,8 @@ def test_any_option_names_someone() -> None:
         ({"ranks_per_node": 2}, "--ranks-per-node is only for jobs"),
         ({"time": "01:00:00"}, "--time is only for jobs"),
         ({"submit_options": ("-q",)}, "--submit-option is only for jobs"),
-        ({"local_scratch": "/local"}, "--local-scratch is only for jobs"),
     ],
-    ids=["both", "file", "nodes", "ranks", "time", "option", "scratch"],
+    ids=["both", "file", "nodes", "ranks", "time", "option"],
 )
 def test_options_of_a_job_are_for_a_job(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -329,8 +328,10 @@ def test_options_of_a_job_are_for_a_job(options: dict[str, Any], message: str) -
             "--local-scratch installs into a new folder",
         ),
         ({"job": JobRequest(on="slurm"), "ranks": 3}, "--ranks is for this machine"),
+        ({"job": JobRequest(local_scratch="/local")}, "--local-scratch is only for jobs and images"),
+        ({"image": Path("a.squashfs"), "job": JobRequest(on="slurm")}, "--image validates what is in the image"),
     ],
-    ids=["details", "variants", "scratch", "ranks"],
+    ids=["details", "variants", "scratch", "ranks", "disk", "image"],
 )
 def test_contradicting_options_make_no_validation(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -6,8 +6,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,7 +22,8 @@ from channel_tools.environments.images import mount_problem, mounted_command, re
 from channel_tools.system.errors import CommandError, DiskFullError, IntegrityError, UsageError
 from channel_tools.system.settings import CACHE_VARIABLE, MKSQUASHFS_VARIABLE, UNSQUASHFS_VARIABLE
 from tests.support.command_line import run_tool
-from tests.support.programs import program
+from tests.support.processes import TEST_TIMEOUT_S, wait_for
+from tests.support.programs import in_namespaces, program
 from tests.unit.environments.conftest import make_channel
 from tests.unit.environments.toychannel import ToyChannel
 
@@ -105,6 +110,90 @@ def test_it_is_mounted_for_a_command_and_gone_with_it(
     assert list(at.iterdir()) == []
 
 
+AS_ANOTHER_USER = """
+"$1" -t tmpfs -o mode=755 none "$2" && mknod -m 666 "$2/fuse" c 10 229 && "$1" --bind "$2/fuse" /dev/fuse
+shift 2
+exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
+"""
+"""With a /dev/fuse that all may open, as machines have it where FUSE is meant to be used."""
+SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users can read."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:  # pytest's own is its user's alone
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "at").mkdir()
+        (folder / "dev").mkdir()
+        yield folder
+
+
+def running(word: str) -> list[int]:
+    """The processes, but for this one, whose command line has the word."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if word.encode() in words and int(path.parent.name) != os.getpid():
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_a_user_who_is_not_root_mounts_it_by_squashfuse_and_a_kill_leaves_nothing(
+    tmp_path: Path, channel: ToyChannel, programs: dict[str, str], open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    if not Path("/dev/fuse").exists():
+        pytest.skip("no /dev/fuse: squashfuse needs it")
+    squashfuse = Path(program("squashfuse"))
+    shutil.copytree(squashfuse.parents[2] / "loaded", open_folder / "lib")  # the user's cache may be closed to others
+    shutil.copy(squashfuse, open_folder)
+    path = f"{open_folder}:{SYSTEM_PATH}"
+    at, image = open_folder / "at", open_folder / "env.squashfs"
+    tool(tmp_path, "env", "create", tmp_path / "env", "tool", "-c", channel.root)
+    tool(tmp_path, "env", "image", tmp_path / "env", "-o", image, "--at", at, environ=programs)
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    words = mounted_command(image, str(at), ["sh", "-c", f"{at}/bin/tool; grep -c fuse.squashfuse /proc/mounts; cat"])
+    places = (program("mount"), str(open_folder / "dev"))
+    command = ["/usr/bin/unshare", "--mount", "sh", "-euc", AS_ANOTHER_USER, "sh", *places, *words]
+    variables = {"PATH": path, "LD_LIBRARY_PATH": str(open_folder / "lib")}
+    with subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{at}/share\n".encode()
+        assert process.stdout.readline() == b"1\n"
+        daemons = [pid for pid in running(str(image)) if pid != process.pid]
+        assert daemons
+        process.send_signal(signal.SIGKILL)
+    wait_for(lambda: not running(str(image)))
+    assert list(at.iterdir()) == []
+
+
+def test_a_mount_that_a_killed_program_left_is_one_error(
+    tmp_path: Path, image: Path, programs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = tmp_path / "at"
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        pytest.skip("a mount of squashfuse in this namespace needs root and /dev/fuse")
+    monkeypatch.setenv("PATH", f"{Path(program('mount')).parent}:{os.environ['PATH']}")
+    with subprocess.Popen([program("squashfuse"), "-f", image, at]) as daemon:
+        try:
+            wait_for(lambda: (at / "conda-meta").exists() or daemon.poll() is not None)
+            daemon.kill()
+            daemon.wait()
+            words = ("launch", "--image", image, "script.py")
+            done = tool(tmp_path, *words, code=CommandError.exit_code, environ=programs)
+        finally:
+            subprocess.run(["umount", "--lazy", at], check=True)
+    assert f"cannot be mounted at {at}: Transport endpoint is not connected: a mount is left there" in done.stderr
+    assert done.stderr.count("error: ") == 1
+    assert not mount_problem(image, str(at))
+
+
 def test_unpacked_elsewhere_it_works_there_and_is_unpacked_once(
     tmp_path: Path, image: Path, programs: dict[str, str]
 ) -> None:
@@ -189,6 +278,45 @@ def test_without_its_program_or_room_nothing_is_written(tmp_path: Path, image: P
     full.chmod(0o755)
     done = tool(tmp_path, *words, code=DiskFullError.exit_code, environ={MKSQUASHFS_VARIABLE: str(full)})
     assert "Traceback" not in done.stderr
+    assert not (tmp_path / "new.squashfs").exists()
+
+
+FULL = """
+mount -t tmpfs -o size=60k none "$1"
+shift
+exec "$@"
+"""
+
+
+def on_a_full_disk(folder: Path, *words: str | Path, cwd: Path, environ: Mapping[str, str]) -> str:
+    """What the command, which has to find the disk full, says: ``folder`` is a file system of 60 kB."""
+    path = f"{Path(program('mount')).parent}:{os.environ['PATH']}"
+    command = [*in_namespaces("mount"), "sh", "-euc", FULL, "sh", str(folder), "channel_tools", *map(str, words)]
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, CACHE_VARIABLE: str(cwd / "cache"), **environ, "PATH": path},
+        capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.count("error: ")) == (DiskFullError.exit_code, 1), done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("full", ["file", "temporary", "scratch"])
+def test_a_disk_that_fills_up_is_one_error_and_nothing_stays(
+    tmp_path: Path, image: Path, programs: dict[str, str], full: str
+) -> None:
+    folder = tmp_path / "full"
+    folder.mkdir()
+    words: tuple[str | Path, ...] = ("env", "image", tmp_path / "env", "-o", tmp_path / "new.squashfs")
+    environ = programs
+    if full == "file":
+        words = (*words[:-1], folder / "new.squashfs")
+    elif full == "temporary":
+        environ = {**programs, "TMPDIR": str(folder)}
+    else:
+        shutil.rmtree(tmp_path / "at")
+        words = ("launch", "--image", image, "--local-scratch", folder, "script.py")
+    said = on_a_full_disk(folder, *words, cwd=tmp_path, environ=environ)
+    assert re.search(rf"error: .*{folder}", said), said
     assert not (tmp_path / "new.squashfs").exists()
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 import shutil
@@ -17,10 +18,11 @@ from rattler.sigstore import TrustedRoot, VerificationPolicy, verify_attestation
 
 from channel_tools.channel import Channel, add_set, channel_writer
 from channel_tools.environments import create_environment
+from channel_tools.environments.state import read_state
 from channel_tools.provenance.trust import TrustedKey, create_key, read_trusted_keys
-from channel_tools.provenance.verify import attestation_check, verify_address, verify_folder
+from channel_tools.provenance.verify import attestation_check, fetch_attestations, verify_address, verify_folder
 from channel_tools.requests.attest import AttestRequest, SignRequest
-from channel_tools.system.errors import UsageError, VerificationError
+from channel_tools.system.errors import IntegrityError, UsageError, VerificationError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.attest import sign_packages
 from tests.support.packages import make_conda, new_channel, own
@@ -136,6 +138,26 @@ def test_an_attestation_of_other_bytes_than_a_channel_lists_is_found(
     for found in (verdicts.values(), verify_folder(copy, trusted)):
         (old,) = (one for one in found if one.package == "linux-64/old-1.0-0.tar.bz2")
         assert "has no attestation" in str(old.error)
+
+
+def test_what_an_environments_channels_list_of_its_packages_is_fetched(
+    tmp_path: Path, channel: Channel, trusted: list[TrustedKey]
+) -> None:
+    copy = shutil.copytree(channel.path, tmp_path / "copy")
+    with served(copy, authorization=AUTHORIZATION) as address:
+        given = f"{address}/t/abc"
+        install(tmp_path, given, ["toy"], trusted)
+        records = read_state(tmp_path / "env").records
+        found = fetch_attestations(records, [given], {})
+        sigs = copy / "linux-64" / "toy-1.0-0.conda.sigs"
+        assert found == {"toy-1.0-0.conda.sigs": sigs.read_bytes()}
+        listed = sigs.with_name(f"{sigs.name}.{hashlib.sha256(sigs.read_bytes()).hexdigest()}")
+        listed.write_bytes(b"[]")
+        with pytest.raises(IntegrityError, match=r"toy-1\.0-0\.conda\.sigs\..*: has sha256"):
+            fetch_attestations(records, [given], {})
+        listed.unlink()
+        with pytest.raises(VerificationError, match=r"toy-1\.0-0\.conda: its attestations are no more at http://"):
+            fetch_attestations(records, [given], {})
 
 
 def test_without_trust_nothing_is_checked() -> None:
