@@ -15,7 +15,6 @@ from channel_tools.requests.names import (
     DEFAULT_FOUNDATION,
     FIRST_BASE,
     FOUNDATIONS,
-    UNSUPPORTED_BASES,
     BaseName,
     FoundationKind,
     FoundationTraits,
@@ -97,14 +96,12 @@ class Foundation:
         >>> Foundation().on("debian-11").base_in_words
         "debian-11, which is out of Debian's support"
         """
-        return (
-            f"{self.release}, which is out of Debian's support" if self.release in UNSUPPORTED_BASES else self.release
-        )
+        return self.release if BASES[self.release].is_supported else f"{self.release}, which is out of Debian's support"
 
     @property
     def glibc(self) -> str | None:
         """The oldest glibc that runs all that is built on it; None if that is not known, as elsewhere."""
-        return BASES[self.release] if self.is_made_here else None
+        return BASES[self.release].glibc if self.is_made_here else None
 
     def runs_on(self, subdirs: Iterable[str]) -> str | None:
         """``glibc 2.36 or later, x86-64``: the machines that its channel is for; None if that is not known."""

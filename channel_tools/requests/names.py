@@ -12,10 +12,26 @@ BaseName = Literal["debian-11", "debian-12", "debian-13"]
 """The releases of Debian that a registry foundation can be made from."""
 FIRST_BASE: BaseName = "debian-12"
 """The base of channels that record none."""
-BASES: Mapping[BaseName, str] = {"debian-11": "2.31", "debian-12": "2.36", "debian-13": "2.41"}
-"""The glibc of each base, which what is built on it requires of a machine; oldest first."""
-UNSUPPORTED_BASES: frozenset[BaseName] = frozenset({"debian-11"})
-"""The bases that Debian gives no security updates for any more: for old machines, the default only there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    """A release of Debian that a registry foundation can be made from."""
+
+    glibc: str
+    """What is built on it requires this of a machine."""
+    is_supported: bool = True
+    """Whether Debian gives it security updates."""
+    is_complete: bool = True
+    """Whether the default stack was built on it, validated on its release and on the later ones."""
+
+
+BASES: Mapping[BaseName, Base] = {
+    "debian-11": Base(glibc="2.31", is_supported=False),
+    "debian-12": Base(glibc="2.36"),
+    "debian-13": Base(glibc="2.41", is_complete=False),
+}
+"""Oldest first. A new channel has the newest complete one whose glibc the machine has."""
 CacheName = Literal["ccache", "sccache"]
 SchedulerName = Literal["slurm", "pbs"]
 """As in channel_tools.system.schedulers, which is too slow to import for --help."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which Debian release a registry foundation is made from: the one asked for, else the folders' own, else the first.
+"""Which Debian release a registry foundation is made from: the one asked for, else the folders' own, else the newest that is complete.
 
 What is built has to run where it is built, so a base that is newer than this machine is refused.
 """
@@ -34,7 +34,7 @@ def recorded_base(settings: Settings) -> BaseName | None:
 
 
 def own_base(settings: Settings, *, glibc: tuple[int, ...] | None) -> BaseName:
-    """The recorded base, else the first. Raises FoundationError as default_base does."""
+    """The recorded base, else the default. Raises FoundationError as default_base does."""
     return recorded_base(settings) or default_base(glibc)
 
 
@@ -44,15 +44,15 @@ def listed_base(settings: Settings) -> BaseName:
 
 
 def default_base(glibc: tuple[int, ...] | None) -> BaseName:
-    """The base of a new channel on a machine with this glibc: the first, or on an older machine the newest it runs.
+    """The base of a new channel on a machine with this glibc: the newest complete one that it runs.
 
     Raises FoundationError if the machine is older than all bases, or has another C library (None).
     """
-    running = _running(glibc)
-    if running:
-        return FIRST_BASE if FIRST_BASE in running else running[0]
+    for base in _running(glibc):
+        if BASES[base].is_complete:
+            return base
     oldest = next(iter(BASES))
-    message = f"this machine has {_shown(glibc)}, and the oldest base, {oldest}, needs glibc {BASES[oldest]}"
+    message = f"this machine has {_shown(glibc)}, and the oldest base, {oldest}, needs glibc {BASES[oldest].glibc}"
     raise FoundationError(message, hint=f"build on a newer machine, or {_ELSEWHERE}")
 
 
@@ -60,7 +60,7 @@ def require_runs(base: BaseName, *, glibc: tuple[int, ...] | None) -> None:
     """Raise FoundationError if packages of this base do not run with this glibc: making them runs some of them."""
     if base in _running(glibc):
         return
-    message = f"base {base} needs glibc {BASES[base]}, and this machine has {_shown(glibc)}"
+    message = f"base {base} needs glibc {BASES[base].glibc}, and this machine has {_shown(glibc)}"
     older = _running(glibc)
     hint = f"give --base {older[0]}" if older else _ELSEWHERE
     raise FoundationError(message, hint=f"build on a newer machine, or {hint}")
@@ -68,7 +68,7 @@ def require_runs(base: BaseName, *, glibc: tuple[int, ...] | None) -> None:
 
 def _running(glibc: tuple[int, ...] | None) -> list[BaseName]:
     """The bases whose packages run with this glibc, newest first."""
-    return [] if glibc is None else [base for base, least in [*BASES.items()][::-1] if _numbers(least) <= glibc]
+    return [] if glibc is None else [name for name, base in [*BASES.items()][::-1] if _numbers(base.glibc) <= glibc]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

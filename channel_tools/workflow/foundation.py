@@ -24,7 +24,7 @@ from channel_tools.foundation.pypi import TORCH
 from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
 from channel_tools.foundation.table import load_table
 from channel_tools.requests.foundation import FoundationRequest
-from channel_tools.requests.names import FIRST_BASE, UNSUPPORTED_BASES
+from channel_tools.requests.names import BASES, FIRST_BASE
 from channel_tools.workflow.audit import admit_foundation
 from channel_tools.workflow.bases import listed_base, own_base, require_runs
 from channel_tools.workflow.plan import expand_request, foundation_needs
@@ -57,7 +57,7 @@ def make_registry_foundation(
     base = request.base or own_base(settings, glibc=glibc)
     require_runs(base, glibc=glibc)
     wanted = Foundation().on(base)
-    if base in UNSUPPORTED_BASES and not request.dry_run:
+    if not BASES[base].is_supported and not request.dry_run:
         progress.note(f"base {wanted.base_in_words}: for machines that run no later one")
     if (settings.foundation / CHANNEL_RECORD).is_file():
         open_channel(settings.foundation, foundation=wanted)

@@ -112,7 +112,7 @@ class ChannelPart:
         rows = (row for records in self.records.values() for row in records.values())
         specs = (spec for row in rows for spec in texts_of(row, "depends") if spec_name(spec) == "__glibc")
         least = max(map(least_version, specs), default=None)
-        fitting = (base for base, glibc in BASES.items() if least and least <= tuple(map(int, glibc.split("."))))
+        fitting = (name for name, base in BASES.items() if least and least <= tuple(map(int, base.glibc.split("."))))
         return next(fitting, None)
 
 

@@ -55,7 +55,7 @@ def test_a_base_has_all_packages_and_its_own_glibc(base: BaseName) -> None:
     assert table.limited_to({"pytorch"}).lacks_python == (base == "debian-11")
     assert not table.limited_to({"gcc_linux-64", "openssl"}).lacks_python
     assert (set(summary.rows), summary.optional) == ({entry.name for entry in table.entries}, table.optional_names)
-    assert (table.glibc, table.python) == (BASES[base], summary.default.python)
+    assert (table.glibc, table.python) == (BASES[base].glibc, summary.default.python)
     texts = [
         text for entry in table.entries for text in (*entry.debs, *entry.depends, *entry.skip, entry.version or "")
     ]
