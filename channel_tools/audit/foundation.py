@@ -226,6 +226,7 @@ _RULES: tuple[RuleFunction, ...] = (
     files.link_rule,
     depends_rule,
     closure_glibc_rule,
+    loader.libstdcxx_rule,
     leftover_rule,
 )
 """The rules that ``foundation verify`` applies to each package; it has more for all of them together."""

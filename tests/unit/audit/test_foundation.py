@@ -159,6 +159,20 @@ def test_the_rpath_must_lead_to_the_library(channel: Path, rpath: str | None, ex
     assert broken(channel) == expected
 
 
+@pytest.mark.parametrize(
+    ("symbol", "found"),
+    [("GLIBCXX_3.4.28", []), ("GLIBCXX_3.4.29", ["libstdcxx"]), ("CXXABI_1.3.12", []), ("CXXABI_1.3.13", ["libstdcxx"])],
+)
+def test_the_compilers_libraries_of_the_base_have_what_is_needed_of_them(
+    channel: Path, symbol: str, found: list[str]
+) -> None:
+    toy_package(channel, "libstdcxx", {"share/x": "x"}, version="10.2.1")
+    toy_package(channel, "middle", {"share/middle": "x"}, depends=("libstdcxx >=10",))
+    program = shared_library(needed=["libc.so.6"], versions=[symbol])
+    toy_package(channel, "tool", {"bin/tool": program}, depends=("middle",))
+    assert broken(channel) == [(rule, "bin/tool") for rule in found]
+
+
 def test_glibcs_and_the_drivers_libraries_are_the_hosts(channel: Path) -> None:
     tool = shared_library(needed=["libm.so.6", "ld-linux-x86-64.so.2", "libcuda.so.1"])
     toy_package(channel, "tool", {"bin/tool": tool})
