@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from channel_tools.foundation.model import Repair, RepairContext
 
-VERSION = 1
+VERSION = 2
 """Raised with each change of what a step here makes of a tree."""
 
 _SUFFIX = ".mpich"
