@@ -54,6 +54,15 @@ def combinations_of(default: Combination, pythons: Iterable[str], pytorches: Ite
     return tuple(pair for pair in (Combination(python=a, pytorch=b) for a, b in pairs) if pair != default)
 
 
+def deb_name(text: str) -> str:
+    """The name of a row's Debian package.
+
+    >>> deb_name("libabsl-dev=0~20200923.3-2")
+    'libabsl-dev'
+    """
+    return text.partition("=")[0]
+
+
 def reachable(start: Iterable[str], leads_to: Callable[[str], Iterable[str]]) -> set[str]:
     """The names in ``start`` and all that are reachable from them."""
     names: set[str] = set()

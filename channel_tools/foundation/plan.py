@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from channel_tools.conda.package import NOARCH, PackageKey, RunExports
 from channel_tools.conda.specs import InvalidSpecError, is_virtual, spec_name
-from channel_tools.foundation.model import TEMPLATE, Combination, Entry, names_in, reachable
+from channel_tools.foundation.model import TEMPLATE, Combination, Entry, deb_name, names_in, reachable
 from channel_tools.foundation.table import PYTHON, FoundationTable, entry_value
 from channel_tools.foundation.wheel import is_pure_wheel
 from channel_tools.system.errors import ConfigError
@@ -219,7 +219,7 @@ class _Planner:
         return replace(draft, digest=digest, build=self._build(draft, digest))
 
     def _files(self, entry: Entry) -> tuple[LockedArtifact, ...]:
-        keys = [("deb", name) for name in entry.debs] + [("wheel", project_of(text)) for text in entry.wheels]
+        keys = [("deb", deb_name(text)) for text in entry.debs] + [("wheel", project_of(text)) for text in entry.wheels]
         return tuple(self._artifacts[key] for key in keys)
 
     def _version(self, entry: Entry) -> str:

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from channel_tools.foundation.apt import OTHER_FOUNDATION
 from channel_tools.foundation.downloads import some_names
-from channel_tools.foundation.model import reachable
+from channel_tools.foundation.model import deb_name, reachable
 from channel_tools.foundation.plan import project_of
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import FoundationError, NetworkError
@@ -128,7 +128,8 @@ def _needed_projects(requirements: Sequence[str], artifacts: Mapping[tuple[str, 
 
 
 def _deb_rows(table: FoundationTable) -> dict[str, Entry]:
-    return {name: entry for entry in reversed(table.wanted) for name in entry.debs}
+    """The rows by the names of their Debian packages."""
+    return {deb_name(text): entry for entry in reversed(table.wanted) for text in entry.debs}
 
 
 def _find_debs(rows: Mapping[str, Entry], sources: Sources, suite: str) -> LockedArtifacts:
@@ -140,8 +141,9 @@ def _find_debs(rows: Mapping[str, Entry], sources: Sources, suite: str) -> Locke
     except NetworkError as err:
         missing = f"{err.message}\nmissing: the versions of {len(rows)} Debian packages ({some_names(rows)})"
         raise NetworkError(missing, hint=err.hint) from None
-    debs = sources.apt.find(rows)
-    lacking = [f"{name}, wanted by {rows[name].position}" for name in sorted(rows.keys() - debs.keys())]
+    asked = {deb_name(text): text for entry in rows.values() for text in entry.debs}
+    debs = sources.apt.find(asked[name] for name in rows)
+    lacking = [f"{asked[name]}, wanted by {rows[name].position}" for name in sorted(rows.keys() - debs.keys())]
     if lacking:
         message = f"Debian {suite} has no package " + "; ".join(lacking)
         raise FoundationError(message, hint=f"correct the row, or {OTHER_FOUNDATION}")

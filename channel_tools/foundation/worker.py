@@ -25,7 +25,7 @@ from debian.deb822 import Deb822
 from channel_tools.conda.metadata import PackageMetadata
 from channel_tools.conda.writer import write_conda_package
 from channel_tools.foundation.bytecode import compile_modules
-from channel_tools.foundation.model import RepairContext
+from channel_tools.foundation.model import RepairContext, deb_name
 from channel_tools.foundation.record import recorded
 from channel_tools.foundation.repairs import REPAIRS
 from channel_tools.foundation.repairs.elf import dynamic_elf_files
@@ -118,7 +118,7 @@ def _unpack(job: PackageJob, tree: Path, licenses: Path) -> _Unpacked:
         unpacked.licenses.append(wheel_licenses(tree, content.dist_info, dict(content.metadata), licenses))
         unpacked.times_s.append(content.newest_s)
     if entry.debs:
-        unpacked.licenses.append(deb_licenses(tree, entry.debs, licenses))
+        unpacked.licenses.append(deb_licenses(tree, tuple(map(deb_name, entry.debs)), licenses))
     return unpacked
 
 

@@ -17,7 +17,7 @@ from channel_tools.system.errors import ChannelError, FoundationError, Integrity
 from channel_tools.system.files import sha256_of_file
 from channel_tools.system.locks import exclusive_lock
 from tests.support.processes import run_here
-from tests.unit.foundation.archives import make_table
+from tests.unit.foundation.archives import make_table, write_apt_repository, write_deb
 from tests.unit.foundation.registries import NotedProgress, Registries, make_registries, needs_apt
 
 if TYPE_CHECKING:
@@ -347,6 +347,17 @@ def test_a_recorded_version_that_is_gone_is_replaced_with_a_note(
     result = _build(registries, tmp_path, progress, rows=rows, sources=fresh)
     assert [name.split("-h")[0] for name in result.made] == ["linux-64/toy-2.0"]
     assert any("using the versions that are available now" in note for note in progress.notes)
+
+
+def test_a_row_takes_the_version_that_it_names(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
+    write_deb(registries.debs, "toy", {"usr/share/toy/a.txt": "later"}, version="2.0-1")
+    write_apt_repository(registries.debs)
+    assert _build(registries, tmp_path, progress).made[0].startswith("linux-64/toy-2.0-")
+    named = ROWS.replace("[toy]", "[toy=1.0-1]")
+    assert _build(registries, tmp_path, progress, rows=named, update=True).made[0].startswith("linux-64/toy-1.0-")
+    gone = ROWS.replace("[toy]", "[toy=1.5-1]")
+    with pytest.raises(FoundationError, match=r"has no package toy=1\.5-1, wanted by toy "):
+        _build(registries, tmp_path, progress, rows=gone, update=True)
 
 
 def test_a_deb_that_no_list_offers_names_the_row(
