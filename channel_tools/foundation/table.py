@@ -181,7 +181,9 @@ class _RowKeys(_Strict):
 
     model_config = ConfigDict(title="PackageKeys")
 
-    debs: list[str] = _texts("Debian binary packages, each ``name`` or ``name=version``, unpacked over each other in this order.")
+    debs: list[str] = _texts(
+        "Debian binary packages, each ``name`` or ``name=version``, unpacked over each other in this order."
+    )
     wheels: list[str] = _texts("Projects on PyPI, with an optional version specifier.")
     version: str | None = Field(
         default=None, description="The package's version; by default that of the first deb or wheel."

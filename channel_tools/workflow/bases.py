@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which Debian release a registry foundation is made from: the one asked for, else the folders' own, else the newest that is complete.
+"""Which Debian release a registry foundation is made from: what is asked for, else the folders', else the newest.
 
-What is built has to run where it is built, so a base that is newer than this machine is refused.
+The newest is that of the complete ones. What is built has to run where it is built, so a base that is newer than this
+machine is refused.
 """
 
 from __future__ import annotations

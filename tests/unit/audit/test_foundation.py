@@ -161,7 +161,12 @@ def test_the_rpath_must_lead_to_the_library(channel: Path, rpath: str | None, ex
 
 @pytest.mark.parametrize(
     ("symbol", "found"),
-    [("GLIBCXX_3.4.28", []), ("GLIBCXX_3.4.29", ["libstdcxx"]), ("CXXABI_1.3.12", []), ("CXXABI_1.3.13", ["libstdcxx"])],
+    [
+        ("GLIBCXX_3.4.28", []),
+        ("GLIBCXX_3.4.29", ["libstdcxx"]),
+        ("CXXABI_1.3.12", []),
+        ("CXXABI_1.3.13", ["libstdcxx"]),
+    ],
 )
 def test_the_compilers_libraries_of_the_base_have_what_is_needed_of_them(
     channel: Path, symbol: str, found: list[str]

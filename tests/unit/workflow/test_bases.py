@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("glibc", [(2, 36), (2, 41), (3, 0)])
-def test_a_new_channel_has_the_newest_complete_base_that_the_machine_runs(tmp_path: Path, glibc: tuple[int, int]) -> None:
+def test_a_new_channel_has_the_newest_complete_base_that_the_machine_runs(
+    tmp_path: Path, glibc: tuple[int, int]
+) -> None:
     assert default_base(glibc) == own_base(settings_of(tmp_path), glibc=glibc) == "debian-12"
 
 
