@@ -85,6 +85,12 @@ _CLANG = _Unpacked(
 _SQUASHFS = _Unpacked(
     packages=("squashfs-tools", "liblz4-1", "liblzma5", "liblzo2-2", "libzstd1", "zlib1g"),
 )
+_BUILDAH = _Unpacked(
+    packages=(
+        *("buildah", "libassuan0", "libdevmapper1.02.1", "libgpg-error0", "libgpgme11", "libpcre2-8-0", "libseccomp2"),
+        *("libselinux1", "libudev1"),
+    ),
+)
 _SQUASHFUSE = _Unpacked(
     packages=(
         *("squashfuse", "libsquashfuse0", "libfuse3-3", "liblz4-1", "liblzma5", "liblzo2-2", "libzstd1", "zlib1g"),
@@ -129,6 +135,7 @@ _FIREFOX = _Unpacked(
 )
 _DEBIAN = {
     "ar": ("usr/bin/ar", _COMPILER),
+    "buildah": ("usr/bin/buildah", _BUILDAH),
     "ccache": ("usr/bin/ccache", _CCACHE),
     "chromium": ("usr/lib/chromium/chromium-headless-shell", _CHROMIUM),
     "clang": ("relocated/clang-14", _CLANG),

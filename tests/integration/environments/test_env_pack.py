@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +17,7 @@ from channel_tools.environments import create_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings
+from tests.integration.conftest import ROOT
 from tests.support.command_line import run_tool
 from tests.support.programs import in_namespaces, program
 from tests.support.stacks import SUBDIR
@@ -76,6 +79,52 @@ def test_a_packed_stack_carries_allreduces_where_nothing_else_is(tmp_path: Path,
     root.mkdir()
     (root / "script.py").write_text(SUM_SCRIPT)
     assert _in_bare_root(prefix, root, RANKS).splitlines() == SUMMED_BY_TWO
+
+
+def test_the_containerfile_of_the_page_makes_an_image_that_runs(tmp_path: Path, stack_channel: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("buildah as it is called here needs root")
+    page = (ROOT / "docs/how-to/container.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```dockerfile\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (base,) = re.findall(r"^FROM (.*)$", text, re.MULTILINE)
+    (tmp_path / "Containerfile").write_text(text)
+    prefix, root = tmp_path / "made here", tmp_path / "root"
+    root.mkdir()
+    _copy_programs(root)
+    (root / "bin" / "sh").symlink_to("bash")
+    (root / "script.py").write_text("import sys, torch, torch_switchml\nprint(sys.prefix, torch.ones(3).sum())\n")
+    for words in (
+        ("env", "create", prefix, "--variant", "udp", "--channel", stack_channel),
+        ("env", "pack", prefix, "-o", tmp_path / "udp.tar.gz"),
+    ):
+        done = run_tool(*words, cwd=tmp_path, environ=os.environ)
+        assert done.returncode == 0, done.stderr
+    shutil.rmtree(prefix)
+    (tmp_path / "registries.conf").write_text("unqualified-search-registries = []\n")
+    variables = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "TMPDIR": str(tmp_path),
+        "STORAGE_DRIVER": "vfs",
+        "BUILDAH_ISOLATION": "chroot",
+        "CONTAINERS_REGISTRIES_CONF": str(tmp_path / "registries.conf"),
+    }
+
+    def buildah(*words: str | Path) -> str:
+        places = ("--root", str(tmp_path / "images"), "--runroot", str(tmp_path / "running"))
+        command = ("unshare", "--mount", program("buildah"), *places, *map(str, words))
+        return run_command(command, cwd=tmp_path, env=variables, timeout_s=_LIMIT_S).stdout.strip()
+
+    scratch = buildah("from", "scratch")
+    buildah("add", scratch, root, "/")
+    allowed = ("--signature-policy", tmp_path / "policy.json")
+    (tmp_path / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+    buildah("commit", *allowed, "--rm", scratch, base)
+    buildah("bud", *allowed, "--pull-never", "--tag", "udp", ".")
+    container = buildah("from", *allowed, "--pull-never", "udp")
+    stated = json.loads(buildah("inspect", container))["OCIv1"]["config"]
+    said = buildah("run", container, "--", *stated["Entrypoint"], *stated["Cmd"], "/script.py")
+    assert said == "/opt/udp tensor(3.)"
 
 
 def _in_bare_root(prefix: Path, root: Path, script: str) -> str:
