@@ -14,6 +14,7 @@ from channel_tools.matrix.engine import RecipeEngine
 from channel_tools.matrix.load import files_of_stack
 from channel_tools.matrix.model import Pin, RecipeSource, RenderedPackage, TestRequirements
 from channel_tools.matrix.overrides import overridden, with_version
+from channel_tools.matrix.profiles import with_profile
 from channel_tools.matrix.variants import merge_variant_files
 from channel_tools.system.errors import UsageError, nearest_names_hint
 from channel_tools.system.work_folder import temporary_folder
@@ -65,7 +66,12 @@ def expand_stacks(
                 override = stack.overrides.get(name)
                 recipe = with_version(loaded.recipes[name], override)
                 of_stack += [
-                    _make_package(stack, recipe, overridden(recipe, evaluated, override), platform)
+                    _make_package(
+                        stack,
+                        recipe,
+                        overridden(recipe, with_profile(recipe, evaluated, loaded.profiles), override),
+                        platform,
+                    )
                     for evaluated in engine.evaluate(recipe, matrix)
                 ]
             rendered += _select(of_stack, stack, packages) if packages else of_stack

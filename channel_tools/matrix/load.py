@@ -8,6 +8,7 @@ the flow.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, get_args
@@ -22,6 +23,7 @@ from channel_tools.matrix.model import (
 )
 from channel_tools.matrix.overrides import check_overrides
 from channel_tools.matrix.pinning import read_pinning
+from channel_tools.matrix.profiles import check_default_profile, find_profiles, profile_variants
 from channel_tools.matrix.site import upstream_trees
 from channel_tools.matrix.stacks import read_every_stack
 from channel_tools.matrix.variants import (
@@ -83,8 +85,10 @@ def load_tree(tree: Tree, environ: Mapping[str, str] = MappingProxyType({})) -> 
         recipes=recipes,
         variant_files=variant_files,
         pinning=read_pinning(file, tree.root, recipes, environ),
+        profiles=find_profiles(trees.values(), recipes.values()),
         notes=tuple(notes_on_unused_keys(own, used_keys)),
     )
+    loaded = replace(loaded, default_profile=check_default_profile(loaded))
     for stack in stacks.values():
         for kind in get_args(FoundationKind):
             for platform in PLATFORMS:
@@ -151,7 +155,8 @@ def files_of_stack(
     below = [loaded.pinning] if loaded.pinning is not None and kind == "conda-forge" else []
     override = stack.overrides.get(recipe) if recipe is not None else None
     above = [override.variants] if override is not None and override.variants is not None else []
-    return [*(file.on(platform) for file in (*below, *files)), *above]
+    read = [file.on(platform) for file in (*below, *files)]
+    return [*read, *profile_variants(loaded, read), *above]
 
 
 def _read_recipes(folder: Path) -> Iterator[RecipeFile]:

@@ -151,6 +151,10 @@ class LoadedTree:
     """By name; those that apply to every stack are upstreams' first, over which the tree's own stand."""
     pinning: VariantFile | None = None
     """conda-forge's pinning, restricted to the keys of the tree's recipes: below all variant files there."""
+    profiles: Mapping[str, Path] = field(default_factory=dict)
+    """Profiles of fabrics beside those of recipes, by name: the tree's own and its upstreams'."""
+    default_profile: str | None = None
+    """The one that users get unless they name another; None: as variant files say."""
     notes: tuple[str, ...] = ()
     """A line for each part of the variant files that has no effect."""
 

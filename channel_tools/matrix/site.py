@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 RECORD_NAME = "upstreams.json"
 CREDENTIALS_OF_GIT = "store them in ~/.netrc or git's credential store of those who update"
 UPDATE_HINT = "run channel_tools upstream update"
-_COPIED_FOLDERS = ("patches", "recipes", "variants")
+_COPIED_FOLDERS = ("patches", "recipes", "variants", "profiles")
 _COPIED_FILES = re.compile(r"(LICEN[CS]E|NOTICE|COPYING)[^/]*")
 _ALL = "."
 """The path of a tree's root, for a recipe that builds the repository that it is in."""
@@ -58,7 +58,7 @@ class _UpstreamModel(BaseModel):
 
 
 class _SiteModel(BaseModel):
-    """A site's tree (site.yaml): the trees that it builds on, and where it gets sources."""
+    """A site's tree (site.yaml): the trees that it builds on, where it gets sources, and its fabric's profile."""
 
     model_config = ConfigDict(title="Site", extra="forbid", strict=True, frozen=True, defer_build=True)
 
@@ -70,6 +70,10 @@ class _SiteModel(BaseModel):
         default={},
         description="Where sources are looked for first: a mirror's address or folder in place of the beginning of "
         "their addresses; both end with a slash.",
+    )
+    profile: str | None = Field(
+        default=None,
+        description="The profile of a fabric that users get unless they name another: of profiles/ or an upstream's.",
     )
 
 
@@ -142,6 +146,12 @@ def read_source_mirrors(tree: Tree) -> tuple[tuple[str, str], ...]:
             raise document.error(message, *key_path, hint="name what stands in recipes: https://github.com/")
         mirrors.append((of, mirror if scheme_of(mirror) else f"{located(tree.root, mirror).as_uri()}/"))
     return tuple(mirrors)
+
+
+def read_default_profile(tree: Tree) -> tuple[YamlDocument, str] | None:
+    """The ``profile`` of the tree's ``site.yaml``, None if it names none. Raises ConfigError (file, line)."""
+    read = _read_model(tree)
+    return None if read is None or read[1].profile is None else (read[0], read[1].profile)
 
 
 def _read_model(tree: Tree) -> tuple[YamlDocument, _SiteModel] | None:

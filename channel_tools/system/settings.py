@@ -84,6 +84,11 @@ class Tree:
         """``patches/<package>/<version>/NNNN-slug.patch``."""
         return self.root / "patches"
 
+    @property
+    def profiles(self) -> Path:
+        """``profiles/NAME.toml``: what the site's fabrics want set; it may be missing."""
+        return self.root / "profiles"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 PYTHON = "python"
 PYTHON_STACK = "python"
 """The stack that builds the Pythons that the registry foundation does not get from Debian."""
+_PY_SPY = "py-spy"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,10 +97,15 @@ class Expansion:
 def required_names(packages: Iterable[RenderedPackage], stacks: Iterable[Stack]) -> frozenset[str]:
     """The packages that recipes or the environments of stacks name, their own ones among them.
 
-    Also of environments in which a stack is validated without a GPU.
+    Also of environments in which a stack is validated without a GPU, and what users add to one whose ranks ``launch``
+    starts.
     """
-    installed = (requirement_name(spec) for stack in stacks for spec in (*stack.install, *_without_gpu(stack)))
-    return frozenset(installed).union(*(package.requirement_names() for package in packages))
+    specs = (spec for stack in stacks for spec in (*stack.install, *_without_gpu(stack), *_beside(stack)))
+    return frozenset(map(requirement_name, specs)).union(*(package.requirement_names() for package in packages))
+
+
+def _beside(stack: Stack) -> Sequence[str]:
+    return [_PY_SPY] if stack.validation else []
 
 
 def _without_gpu(stack: Stack) -> Sequence[str]:
