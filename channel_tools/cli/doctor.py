@@ -27,6 +27,10 @@ def doctor(
         Path | None,
         typer.Option(help="A file with one host per line: compare these hosts over ssh.", show_default=False),
     ] = None,
+    launch: Annotated[
+        bool,
+        typer.Option("--launch", help="Ask one rank on each host of --hosts or of the job what it has loaded."),
+    ] = False,
     root: options.Root = None,
     as_json: options.Json = False,
 ) -> None:
@@ -36,7 +40,7 @@ def doctor(
     from channel_tools.workflow.doctor import run_doctor
 
     with options.settings_for_stacks(root, None, prefix=prefix) as settings:
-        subject, findings = run_doctor(settings, stack, prefix, hosts, environ=os.environ)
+        subject, findings = run_doctor(settings, stack, prefix, hosts, launch=launch, environ=os.environ)
     if as_json:
         print_json(
             {

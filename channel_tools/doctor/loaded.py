@@ -9,9 +9,10 @@ vendor, the driver's CUDA. What two of them together are known to do wrong is a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,27 +30,24 @@ from channel_tools.doctor.libraries import (
     preload_command,
     shared_net_abi,
 )
+from channel_tools.doctor.loaded_probe import MARK
 from channel_tools.doctor.model import Diagnosis
+from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.elf import defined_versions, needed_versions, read_elf_file
 from channel_tools.system.errors import CommandError, IntegrityError, ValidationError
 from channel_tools.system.processes import run_command
-from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from channel_tools.doctor.model import ExaminedStack, Level
 
 _PROBE = Path(__file__).with_name("loaded_probe.py")
-_TIMEOUT_S = 300.0
+PROBE_LIMIT_S = 300.0
 """PyTorch from a slow file system takes minutes."""
+_PROCESS = "a process with PyTorch"
 _PRELOAD = "LD_PRELOAD"
-_SEARCHES = re.compile(r"find library=\S+ \[\d+\]; searching")
-_BY = re.compile(r"search path=.*\((?P<by>[^()]*(?:\([^()]*\))?[^()]*)\)$")
-_CACHE = re.compile(r"search cache=(?P<by>\S+)")
-_TRIES = re.compile(r"trying file=(?P<path>.*)")
-_OPENS = re.compile(r"file=(?P<path>/.*) \[\d+\];  dynamically loaded by (?P<by>.*) \[\d+\]")
 _GTL = {"cuda": "libmpi_gtl_cuda.so", "hsa": "libmpi_gtl_hsa.so"}
 _GPU_SUPPORT = "MPICH_GPU_SUPPORT_ENABLED"
 
@@ -60,11 +58,13 @@ class Library(msgspec.Struct, frozen=True):
     kind: str
     path: str
     version: str = ""
+    by: str = ""
 
 
 class Loaded(msgspec.Struct, frozen=True):
     """What the probe says; ``collective`` is why none was done, "" if one was."""
 
+    host: str
     torch: str
     error: str
     collective: str
@@ -101,26 +101,53 @@ KNOWN_PROBLEMS = (
 
 def find_loaded(subject: ExaminedStack) -> Iterator[Diagnosis]:
     """What the process has loaded, and what does not fit together; nothing for an environment without PyTorch."""
-    if subject.prefix is None or not _has_torch(subject.prefix):
+    if subject.prefix is None or not has_torch(subject.prefix):
         return
     try:
-        loaded, found_by = probe(subject)
-    except (CommandError, msgspec.DecodeError) as err:
-        words = err.message if isinstance(err, CommandError) else f"it did not answer: {err}"
-        fix = f"{subject.prefix_word}/bin/python -c 'import torch'"
-        yield Diagnosis(subject="a process with PyTorch", level="warning", found=words, fix=fix)
-        return
+        loaded = probe(subject)
+    except CommandError as err:
+        yield _no_answer(subject, err.message)
+    else:
+        yield from _compare(subject, loaded)
+
+
+def find_loaded_by_ranks(
+    subject: ExaminedStack, answers: Sequence[Loaded], *, ranks: int, said: str
+) -> Iterator[Diagnosis]:
+    """As find_loaded, of the answers of one rank on each of several hosts; ``said`` is the last that they printed.
+
+    What is compared are files at the same paths on this machine. Hosts with the same answer have one finding.
+    """
+    by_answer: dict[Loaded, list[str]] = {}
+    for answer in answers:
+        by_answer.setdefault(msgspec.structs.replace(answer, host=""), []).append(answer.host)
+    if lacking := ranks - len(answers):
+        silent = f"{lacking} of {counted(ranks, 'rank')} did not answer, with: {said or 'no word'}"
+        heard = f"; heard: {', '.join(answer.host for answer in answers)}" if answers else ""
+        yield replace(_no_answer(subject, silent + heard), level="fault")
+    for answer, hosts in by_answer.items():
+        names = ", ".join(sorted(hosts))
+        for one in _compare(subject, answer):
+            on = f" on {names}" if len(by_answer) > 1 or one.subject == _PROCESS else ""
+            yield replace(one, subject=one.subject + on)
+
+
+def _no_answer(subject: ExaminedStack, words: str) -> Diagnosis:
+    fix = f"{subject.prefix_word}/bin/python -c 'import torch'"
+    return Diagnosis(subject=_PROCESS, level="warning", found=words, fix=fix)
+
+
+def _compare(subject: ExaminedStack, loaded: Loaded) -> Iterator[Diagnosis]:
     if loaded.error:
-        fix = f"{subject.prefix_word}/bin/python -c 'import torch'"
-        yield Diagnosis(subject="a process with PyTorch", level="fault", found=loaded.error, fix=fix)
+        yield replace(_no_answer(subject, loaded.error), level="fault")
         return
     did = "one allreduce done" if not loaded.collective else f"no collective: {loaded.collective}"
-    yield Diagnosis(subject="a process with PyTorch", level="ok", found=f"PyTorch {loaded.torch}, {did}")
+    yield Diagnosis(subject=_PROCESS, level="ok", found=f"PyTorch {loaded.torch}, {did}")
     for library in loaded.libraries:
         version = f", {library.version}" if library.version else ""
-        by = found_by.get(os.path.realpath(library.path), "how it was found is not known")
+        by = library.by or "how it was found is not known"
         yield Diagnosis(subject=f"loaded: {library.kind}", level="ok", found=f"{library.path}{version}; {by}")
-    yield from _nccl(subject, loaded, found_by)
+    yield from _nccl(subject, loaded)
     yield from _plugin(subject, loaded)
     yield from _fabric(subject, loaded)
     yield from _mpi(subject, loaded)
@@ -128,52 +155,49 @@ def find_loaded(subject: ExaminedStack) -> Iterator[Diagnosis]:
     yield from _known(subject, loaded)
 
 
-def _has_torch(prefix: Path) -> bool:
+def has_torch(prefix: Path) -> bool:
+    """Whether the environment has PyTorch."""
     return any(prefix.glob("lib/python3*/site-packages/torch/__init__.py"))
 
 
-def probe(subject: ExaminedStack) -> tuple[Loaded, dict[str, str]]:
-    """The probe's answer, and how the loader found each file, by its real path.
+def probe_words(backend: str) -> tuple[str, ...]:
+    """The words after Python's that run the probe, on any host that has the environment."""
+    return ("-c", _PROBE.read_text(encoding="utf-8"), backend)
 
-    Raises CommandError if the environment's Python cannot be run or ends without an answer, DecodeError for another.
-    """
+
+def read_answers(printed: str) -> list[Loaded]:
+    """The probes' answers among what they have printed; a line that is none is left out."""
+    answers = []
+    for line in printed.splitlines():
+        _, mark, text = line.partition(MARK)
+        if mark:
+            with contextlib.suppress(msgspec.DecodeError):
+                answers.append(decode_json(text, Loaded))
+    return answers
+
+
+def probe(subject: ExaminedStack) -> Loaded:
+    """The answer of one process. Raises CommandError if the environment's Python does not run or gives none."""
     if subject.prefix is None:
         raise ValueError("no environment is examined")
-    with temporary_folder() as folder:
-        asked = {"LD_DEBUG": "libs,files", "LD_DEBUG_OUTPUT": str(folder / "loader")}
-        command = [str(subject.prefix / "bin" / "python"), str(_PROBE), subject.backend]
-        result = run_command(command, env={**subject.variables, **asked}, timeout_s=_TIMEOUT_S)
-        found_by: dict[str, str] = {}
-        for log in sorted(folder.glob("loader.*")):
-            found_by.update(read_loader_log(log.read_text(encoding="utf-8", errors="replace")))
-    for entry in re.split(r"[ :]+", subject.variables.get(_PRELOAD, "")):
-        if entry:
-            found_by[os.path.realpath(entry)] = f"by {_PRELOAD}"
-    return decode_json(result.stdout.splitlines()[-1], Loaded), found_by
+    command = [str(subject.prefix / "bin" / "python"), *probe_words(subject.backend)]
+    result = run_command(command, env=subject.variables, timeout_s=PROBE_LIMIT_S)
+    for answer in read_answers(result.stdout):
+        return answer
+    raise CommandError(f"it did not answer, but printed: {last_line(result.stdout)}")
 
 
-def read_loader_log(text: str) -> dict[str, str]:
-    """How each file was found, by its real path, from the loader's own words."""
-    found_by: dict[str, str] = {}
-    by = ""
-    for line in text.splitlines():
-        if _SEARCHES.search(line):
-            by = ""
-        elif match := _BY.search(line) or _CACHE.search(line):
-            by = match["by"]
-        elif match := _TRIES.search(line):
-            found_by[os.path.realpath(match["path"])] = f"by {by}"
-        elif match := _OPENS.search(line):
-            found_by.setdefault(os.path.realpath(match["path"]), f"opened by {match['by']} (dlopen)")
-    return found_by
+def last_line(text: str) -> str:
+    """The last line that has words; "" if there is none."""
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def _nccl(subject: ExaminedStack, loaded: Loaded, found_by: dict[str, str]) -> Iterator[Diagnosis]:
+def _nccl(subject: ExaminedStack, loaded: Loaded) -> Iterator[Diagnosis]:
     """Whether the process has the environment's NCCL, and why not."""
     nccl, own = loaded.first("NCCL"), None if subject.prefix is None else subject.prefix / "lib" / NCCL
     if nccl is None or own is None or not own.is_file() or os.path.realpath(own) == os.path.realpath(nccl.path):
         return
-    by = found_by.get(os.path.realpath(nccl.path), "")
+    by = nccl.by
     why = ", which is searched before LD_LIBRARY_PATH" if "RPATH" in by and "RUNPATH" not in by else ""
     found = f"{nccl.path} {by}{why}; not the environment's {own}"
     yield Diagnosis(subject="the process's NCCL", level="warning", found=found, fix=preload_command(subject, own))

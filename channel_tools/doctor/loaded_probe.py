@@ -1,20 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Imports PyTorch as a rank does, does one small collective where one rank can, and says which libraries it has loaded.
+"""Imports PyTorch as a rank does, does one small collective where it can, and says which libraries it has loaded.
 
 Runs in the environment that is examined, so it uses only the standard library beside PyTorch. The answer is read from
-the process's own memory map, which alone says what is loaded, whatever variables and search paths promise.
+the process's own memory map, which alone says what is loaded, whatever variables and search paths promise. Why from
+there, the loader says, which LD_DEBUG has write a log (ld.so(8)); for that the process begins anew.
 
-Usage: loaded_probe.py BACKEND, the process group's: nccl, mpi, ccl or another. Prints one JSON object as its last line.
+Usage: loaded_probe.py BACKEND, the process group's: nccl, mpi, ccl or another. As one of several ranks (RANK,
+WORLD_SIZE) the collective is theirs. Prints a line of MARK and one JSON object.
 """
 
 import ctypes
+import datetime as dt
 import json
 import os
 import re
+import shutil
 import sys
+import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
+MARK = "channel_tools-loaded "
+_LOG_FOLDER = "CHANNEL_TOOLS_LOADER_LOG"
+_COLLECTIVE_S = 120.0
+_PRELOAD = "LD_PRELOAD"
+_SEARCHES = re.compile(r"find library=\S+ \[\d+\]; searching")
+_BY = re.compile(r"search path=.*\((?P<by>[^()]*(?:\([^()]*\))?[^()]*)\)$")
+_CACHE = re.compile(r"search cache=(?P<by>\S+)")
+_TRIES = re.compile(r"trying file=(?P<path>.*)")
+_OPENS = re.compile(r"file=(?P<path>/.*) \[\d+\];  dynamically loaded by (?P<by>.*) \[\d+\]")
 KINDS = {
     "NCCL": r"libnccl\.so",
     "RCCL": r"librccl\.so",
@@ -40,7 +55,7 @@ _IMPORTS = {"ccl": "oneccl_bindings_for_pytorch"}
 
 
 def collective(backend: str) -> str:
-    """Do an allreduce as the only rank; why it was not done, "" if it was."""
+    """Do an allreduce, of one rank or of all that were started; why it was not done, "" if it was."""
     if backend not in {"nccl", "mpi", "ccl"}:
         return "not asked for"
     import torch  # noqa: PLC0415 - what it does when it is imported is what is examined
@@ -53,11 +68,59 @@ def collective(backend: str) -> str:
         device = "cuda"
     if backend in _IMPORTS:
         __import__(_IMPORTS[backend])
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        dist.init_process_group(backend, timeout=dt.timedelta(seconds=_COLLECTIVE_S))
+    else:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     tensor = torch.ones(8, device=device)
     dist.all_reduce(tensor)
     tensor.sum().item()  # waits for a device
     return ""
+
+
+def bounded(backend: str) -> str:
+    """As collective, which may hang: then that is why it was not done."""
+    said = [f"it did not end within {_COLLECTIVE_S:g} s"]
+
+    def do() -> None:
+        try:
+            said[0] = collective(backend)
+        except Exception as err:  # noqa: BLE001 - whatever PyTorch raises is the answer
+            said[0] = f"{type(err).__name__}: {err}"
+
+    thread = threading.Thread(target=do, daemon=True)
+    thread.start()
+    thread.join(_COLLECTIVE_S)
+    return said[0]
+
+
+def read_loader_log(text: str) -> dict[str, str]:
+    """How each file was found, by its real path, from the loader's own words."""
+    found_by: dict[str, str] = {}
+    by = ""
+    for line in text.splitlines():
+        if _SEARCHES.search(line):
+            by = ""
+        elif match := _BY.search(line) or _CACHE.search(line):
+            by = match["by"]
+        elif match := _TRIES.search(line):
+            found_by[os.path.realpath(match["path"])] = f"by {by}"
+        elif match := _OPENS.search(line):
+            found_by.setdefault(os.path.realpath(match["path"]), f"opened by {match['by']} (dlopen)")
+    return found_by
+
+
+def how_found() -> dict[str, str]:
+    """How each file of this process was found, by its real path."""
+    folder = Path(os.environ[_LOG_FOLDER])
+    found_by: dict[str, str] = {}
+    for log in folder.glob(f"*.{os.getpid()}"):
+        found_by.update(read_loader_log(log.read_text(encoding="utf-8", errors="replace")))
+    shutil.rmtree(folder, ignore_errors=True)
+    for entry in re.split(r"[ :]+", os.environ.get(_PRELOAD, "")):
+        if entry:
+            found_by[os.path.realpath(entry)] = f"by {_PRELOAD}"
+    return found_by
 
 
 def mapped_files() -> list[str]:
@@ -99,7 +162,11 @@ def in_words(kind: str, number: int) -> str:
 
 def main() -> None:
     """Print what is loaded."""
-    answer: dict[str, Any] = {"torch": "", "error": "", "collective": ""}
+    if _LOG_FOLDER not in os.environ:
+        folder = tempfile.mkdtemp()
+        os.environ.update({_LOG_FOLDER: folder, "LD_DEBUG": "libs,files", "LD_DEBUG_OUTPUT": f"{folder}/loader"})
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the same program, without a shell
+    answer: dict[str, Any] = {"host": os.uname().nodename, "torch": "", "error": "", "collective": ""}
     try:
         import torch  # noqa: PLC0415 - what it cannot load is the answer
 
@@ -107,17 +174,15 @@ def main() -> None:
     except Exception as err:  # noqa: BLE001 - whatever PyTorch raises is the answer
         answer["error"] = f"import torch: {type(err).__name__}: {err}"
     else:
-        try:
-            answer["collective"] = collective(sys.argv[1])
-        except Exception as err:  # noqa: BLE001 - as above
-            answer["collective"] = f"{type(err).__name__}: {err}"
-    libraries = []
+        answer["collective"] = bounded(sys.argv[1])
+    libraries, found_by = [], how_found()
     for path in mapped_files():
         for kind, pattern in KINDS.items():
             if re.match(pattern, Path(path).name):
-                libraries.append({"kind": kind, "path": path, "version": version_of(kind, path)})
+                by = found_by.get(os.path.realpath(path), "")
+                libraries.append({"kind": kind, "path": path, "version": version_of(kind, path), "by": by})
     answer["libraries"] = libraries
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+    sys.stdout.write(f"\n{MARK}{json.dumps(answer)}\n")
     sys.stdout.flush()
     os._exit(0)  # MPI of one rank, and what a half-made collective left, are not to be waited for
 

@@ -126,8 +126,10 @@ def spread_ranks(slots: Mapping[str, int], ranks: int, *, own_names: frozenset[s
     )
 
 
-def hosts_of_the_job(ranks: int, *, environ: Mapping[str, str]) -> tuple[Host, ...]:
+def hosts_of_the_job(ranks: int | None, *, environ: Mapping[str, str]) -> tuple[Host, ...]:
     """The hosts of the Slurm or PBS job that this runs in, with their share of the ranks; none outside a job.
+
+    ``ranks`` None: one on each.
 
     Raises UsageError as spread_ranks does, CommandError if Slurm does not report the job's nodes.
     """
@@ -138,10 +140,11 @@ def hosts_of_the_job(ranks: int, *, environ: Mapping[str, str]) -> tuple[Host, .
         stated = run_command(["scontrol", "show", "node", nodes], env=environ, check=False).stdout
         addresses = {match["name"]: match["address"] for match in _SLURM_NODE.finditer(stated)}
         own_names_in_job = own | {environ.get("SLURMD_NODENAME", "")}
-        hosts = spread_ranks(dict.fromkeys(names, 0), ranks, own_names=own_names_in_job)
+        hosts = spread_ranks(dict.fromkeys(names, 0), ranks or len(names), own_names=own_names_in_job)
         return tuple(replace(host, given_address=addresses.get(host.name, "")) for host in hosts)
     if file := environ.get("PBS_NODEFILE"):
-        return spread_ranks(read_hosts(Path(file)), ranks, own_names=own)
+        slots = read_hosts(Path(file))
+        return spread_ranks(slots if ranks else dict.fromkeys(slots, 1), ranks or len(slots), own_names=own)
     return ()
 
 

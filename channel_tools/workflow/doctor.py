@@ -13,7 +13,15 @@ from channel_tools.conda.platforms import current_platform, machine_glibc
 from channel_tools.conda.specs import spec_name
 from channel_tools.doctor import Diagnosis, ExaminedStack, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
-from channel_tools.doctor.loaded import find_loaded
+from channel_tools.doctor.loaded import (
+    PROBE_LIMIT_S,
+    find_loaded,
+    find_loaded_by_ranks,
+    has_torch,
+    last_line,
+    probe_words,
+    read_answers,
+)
 from channel_tools.environments import (
     activated_environment,
     find_distributions,
@@ -22,13 +30,17 @@ from channel_tools.environments import (
 )
 from channel_tools.environments.state import read_state
 from channel_tools.matrix import find_stack, load_tree
-from channel_tools.ranks.hosts import own_host_names, read_hosts, spread_ranks
+from channel_tools.ranks.hosts import hosts_of_the_job, own_host_names, read_hosts, spread_ranks
+from channel_tools.ranks.plan import find_placement, plan_ranks, this_host
+from channel_tools.ranks.run import check_plan_reachable, running_ranks
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import FoundationError, SolveError, UsageError
 from channel_tools.system.files import absolute_path
+from channel_tools.system.processes import Deadline
 from channel_tools.system.settings import active_prefix
+from channel_tools.system.work_folder import temporary_folder
 from channel_tools.workflow.bases import require_runs
-from channel_tools.workflow.launch import installed_stack, is_installed, method_of
+from channel_tools.workflow.launch import installed_stack, is_installed, method_of, method_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,6 +56,7 @@ def run_doctor(
     prefix: Path | None,
     hosts_file: Path | None,
     *,
+    launch: bool = False,
     environ: Mapping[str, str],
 ) -> tuple[ExaminedStack, tuple[Diagnosis, ...]]:
     """The subject that was examined, and the findings.
@@ -52,8 +65,10 @@ def run_doctor(
 
     If ``stack_name`` is None, the stack is the one whose packages the environment has, else the default one. If
     ``prefix`` is None, it is the active environment, if any. ``hosts_file`` names hosts to compare with each other.
+    With ``launch``, what is loaded is asked of one rank on each of these hosts, else of the job's.
+
     Raises as find_stack, activated_environment and read_hosts do, and UsageError for a stack without a fabric and for
-    an environment of several stacks.
+    an environment of several stacks; with ``launch`` also as plan_ranks does.
     """
     chosen = prefix or active_prefix(environ)
     prefix = None if chosen is None else absolute_path(chosen)
@@ -84,7 +99,7 @@ def run_doctor(
         *(_packages(settings, stack) if prefix is None else ()),
         *_environment(subject),
         *examine(subject),
-        *find_loaded(subject),
+        *(_by_ranks(subject, stack, hosts_file, environ) if launch else find_loaded(subject)),
         *_between_hosts(subject, hosts_file),
     )
 
@@ -177,6 +192,40 @@ def _replaced_by_pip(prefix: Path) -> Iterator[Diagnosis]:
         if package not in {row.package for row in rows if row.is_of_pip}:
             found = f"not there any more, though {package} {builds[package]} brought it: pip or a user removed it"
             yield Diagnosis(subject=name, level="fault", found=found, fix=f"{again} {package}")
+
+
+def _by_ranks(
+    subject: ExaminedStack, stack: Stack, hosts_file: Path | None, environ: Mapping[str, str]
+) -> Iterator[Diagnosis]:
+    """What one rank on each host has loaded."""
+    if subject.prefix is None:
+        message = "--launch: no environment is active and none is given"
+        raise UsageError(message, hint=f"channel_tools doctor --launch --stack {subject.stack} PREFIX")
+    if not stack.validation:
+        message = f"--launch: the stack {stack.name} has no validate block in stacks.yaml, which says how ranks start"
+        raise UsageError(message, hint="leave --launch out")
+    if not has_torch(subject.prefix):
+        return
+    if hosts_file is not None:
+        names = read_hosts(hosts_file)
+        hosts = spread_ranks(dict.fromkeys(names, 1), len(names), own_names=own_host_names())
+    else:
+        hosts = hosts_of_the_job(None, environ=environ) or (this_host(1),)
+    # mpiexec would take a job's first hosts for few ranks; srun has one on each node
+    are_named = hosts_file is not None or "SLURM_JOB_ID" not in environ
+    placement = find_placement(subject.prefix, len(hosts), hosts=hosts, are_named=are_named, environ=environ)
+    start = method_of(stack).start_settings(placement, stack=stack.name, options=method_options(stack))
+    words = probe_words(subject.backend)
+    plan = plan_ranks(placement, start, stack=stack.name, words=words, folder=subject.prefix)
+    check_plan_reachable(plan)
+    with temporary_folder() as folder:
+        log = folder / "ranks.log"
+        with running_ranks(plan, log=log) as ranks:
+            code = ranks.wait((), Deadline.after(PROBE_LIMIT_S))
+        printed = log.read_text(encoding="utf-8", errors="replace")
+    answers = read_answers(printed)
+    said = f"no end within {PROBE_LIMIT_S:g} s" if code is None else last_line(printed)
+    yield from find_loaded_by_ranks(subject, answers, ranks=len(hosts), said=said)
 
 
 def _between_hosts(subject: ExaminedStack, hosts_file: Path | None) -> Iterator[Diagnosis]:

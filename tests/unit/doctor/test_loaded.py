@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.doctor.loaded import find_loaded, read_loader_log
+from channel_tools.doctor.loaded import find_loaded
+from channel_tools.doctor.loaded_probe import read_loader_log
 from channel_tools.doctor.model import Diagnosis, ExaminedStack
 from tests.support.programs import program
 from tests.unit.doctor.test_nccl import Wheels, applied, compile_library, wheels
