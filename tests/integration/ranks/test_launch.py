@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``launch`` in a Slurm of two nodes: its job script, srun's plug-ins for MPI, and what a rank finds of its world."""
+"""``launch`` in a Slurm of two nodes: its script, srun's plug-ins for MPI, what a rank finds; ``doctor --launch``."""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 from tests.support.processes import wait_for
 from tests.support.slurm import Slurm, running_slurm
 from tests.unit.ranks.conftest import Site, make_site
+from tests.unit.workflow.test_doctor import PROCESS, add_torch
 
 pytestmark = pytest.mark.integration
 
@@ -50,3 +54,18 @@ def test_a_job_of_two_nodes_has_one_world(slurm: Slurm, site: Site) -> None:
 
 def test_a_rank_that_is_killed_ends_the_job(slurm: Slurm, site: Site) -> None:
     assert "Killed" in submit(slurm, site, "kill")
+
+
+@pytest.mark.slow
+def test_doctor_asks_a_rank_on_each_node_of_the_job(slurm: Slurm, site: Site) -> None:
+    add_torch(site)
+    job, log, out = site.folder / "job.sh", site.folder / "log", site.folder / "out"
+    words = ["doctor", "--launch", "--root", str(site.folder / "tree"), "--json", str(site.folder / "env")]
+    command = shlex.join([sys.executable, "-m", "channel_tools", *words])
+    job.write_text(f"#!/bin/sh\nexport PYTHONPATH={site.environ['PYTHONPATH']}\n{command} > {out} || true\n")
+    given = f"--export=PATH={site.environ['PATH']},HOME={os.environ['HOME']}"
+    slurm.run("sbatch", "--wait", "--nodes=2", "--time=5", f"--output={log}", given, str(job))
+    findings = {one["subject"]: one["found"] for one in json.loads(out.read_text())["findings"]}
+    (subject,) = [subject for subject in findings if subject.startswith(PROCESS)]
+    assert subject.count(os.uname().nodename) == 2
+    assert findings[subject].startswith("PyTorch 2.13.0, ")

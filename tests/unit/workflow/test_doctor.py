@@ -23,18 +23,22 @@ PROCESS = "a process with PyTorch"
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    """With the packages of PyTorch in the environment."""
     site = make_site(tmp_path)
-    packages = tmp_path / "env/lib/python3.11/site-packages/torch"
+    add_torch(site)
+    return site
+
+
+def add_torch(site: Site) -> None:
+    """Packages of PyTorch in the environment, and the record of one that is installed."""
+    packages = site.folder / "env/lib/python3.11/site-packages/torch"
     packages.mkdir(parents=True)
     (packages / "__init__.py").write_text("")
     record = {
         "name": "toy", "version": "1.0", "build": "0", "build_number": 0, "depends": [], "subdir": "noarch",
         "fn": "toy-1.0-0.conda", "url": "https://host/noarch/toy-1.0-0.conda", "channel": "https://host", "files": [],
     }  # fmt: skip
-    (tmp_path / "env/conda-meta/toy-1.0-0.json").write_text(json.dumps(record))
+    (site.folder / "env/conda-meta/toy-1.0-0.json").write_text(json.dumps(record))
     with_torch(site, "")
-    return site
 
 
 def with_torch(site: Site, more: str) -> None:
