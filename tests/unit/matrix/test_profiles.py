@@ -75,7 +75,7 @@ def preferred(built: dict[str, RenderedPackage]) -> set[str]:
 
 def profile_files(tree: Tree, package: RenderedPackage) -> dict[str, Path]:
     """What the build finds in ``profiles/`` by name; a later source stands over an earlier one."""
-    found = {}
+    found: dict[str, Path] = {}
     by_target = {file.target: file for file in TreeFiles(tree.root).of_build(package)}
     for source in package.sources:
         if source.target_directory == "profiles":
