@@ -22,6 +22,7 @@ import hashlib
 import logging
 import os
 import re
+import secrets
 import struct
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -321,9 +322,8 @@ class JobStore:
 
     def _put_aside(self, files: Beneath, job_id: str, reason: str) -> None:
         """Keep a damaged job for the server's operator, under a name that no request can reach."""
-        aside = f"{_QUARANTINED}{job_id}"
+        aside = f"{_QUARANTINED}{job_id}-{secrets.token_hex(4)}"  # else two processes would take it from each other
         with contextlib.suppress(FileNotFoundError):  # another process was faster
-            files.remove_tree(aside)
             files.put_aside(job_id, aside)
             path = files.path / job_id
             _log.error("%s: request.json is damaged (%s); the job is kept as %s for a day", path, reason, aside)

@@ -20,6 +20,7 @@ from channel_tools.serve.uploads.store import (
     try_lock,
 )
 from channel_tools.system.beneath import Beneath
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 from tests.support.packages import REGISTRY
 
@@ -174,12 +175,29 @@ def test_a_damaged_job_is_put_aside_once_and_the_set_can_be_opened_again(tmp_pat
     (job.folder / "request.json").write_bytes(content)
     assert store.remove_stale() == []
     assert store.find("ours", job.id) is None
-    aside = job.folder.with_name(f".damaged-{job.id}")
+    (aside,) = job.folder.parent.glob(f".damaged-{job.id}-*")
     assert (aside / "request.json").read_bytes() == content
     assert store.open("publish", "ours", SET).request == SET
     os.utime(aside, (NOW_S - STALE_S - 10,) * 2)
     store.remove_stale()
     assert not aside.exists()
+
+
+def test_two_processes_that_find_a_damaged_job_at_once_keep_it(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = store.open("publish", "ours", SET)
+    (job.folder / "request.json").write_bytes(b"")
+    other = [JobStore(Beneath(root=store.files.path), clock=lambda: NOW_S)]
+
+    def meanwhile(content: bytes, kind: type[object]) -> object:
+        if other:
+            assert other.pop().find("ours", job.id) is None
+        return decode_json(content, kind)
+
+    monkeypatch.setattr("channel_tools.serve.uploads.store.decode_json", meanwhile)
+    assert store.find("ours", job.id) is None
+    assert len([*job.folder.parent.glob(f".damaged-{job.id}*")]) == 1
 
 
 def test_opening_a_set_mends_its_damaged_request(store: JobStore) -> None:
