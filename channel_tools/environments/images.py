@@ -68,11 +68,17 @@ _MOUNT = """\
 image=$1 at=$2
 shift 2
 if ! said=$(mount -t squashfs -o loop,ro,nosuid,nodev "$image" "$at" 2>&1); then
-    setpriv --pdeathsig KILL squashfuse -f -o ro "$image" "$at" &
-    until [ -d "$at/conda-meta" ]; do
-        kill -0 $! 2>/dev/null || { echo "neither mount ($said) nor squashfuse mounts it there" >&2; exit 1; }
+    before=$(stat -c %d "$at") log=$(mktemp)
+    setpriv --pdeathsig KILL squashfuse -f -o ro "$image" "$at" >"$log" 2>&1 &
+    while [ "$(stat -c %d "$at")" = "$before" ]; do
+        kill -0 $! 2>/dev/null || {
+            echo "neither mount ($said) nor squashfuse ($(cat "$log"))" >&2
+            rm "$log"
+            exit 1
+        }
         sleep 0.05
     done
+    rm "$log"
 fi
 exec "$@"
 """

@@ -244,7 +244,10 @@ def run_in_image(
         command = [*start, *words_at(str(unpack_image(file, scratch, environ)))]
     else:
         message = f"{file}: cannot be mounted at {description.at}: {problem}"
-        hint = "give --local-scratch FOLDER, on the node's own disk, or an image that env image made --at a folder here"
+        hint = (
+            "give --local-scratch FOLDER, on the node's own disk, or an image that env image made --at a folder here; "
+            f"where the site has it mounted: --prefix {description.at}"
+        )
         raise CommandError(message, hint=hint)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -194,6 +194,19 @@ def test_a_mount_that_a_killed_program_left_is_one_error(
     assert not mount_problem(image, str(at))
 
 
+def test_what_cannot_be_mounted_does_not_run_in_what_is_there(
+    tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("mount", "squashfuse"):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\necho {name} says no >&2; exit 1\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "at" / "conda-meta").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    problem = mount_problem(image, str(tmp_path / "at"))
+    assert problem == "neither mount (mount says no) nor squashfuse (squashfuse says no)"
+
+
 def test_unpacked_elsewhere_it_works_there_and_is_unpacked_once(
     tmp_path: Path, image: Path, programs: dict[str, str]
 ) -> None:
