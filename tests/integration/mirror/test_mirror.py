@@ -116,6 +116,32 @@ def test_the_far_sides_locks_name_its_own_channel(tmp_path: Path, tool: Tool, ch
         assert channel.address not in text
 
 
+def test_what_is_exported_for_a_paper_is_made_again_from_a_bundle_in_an_empty_place_without_a_network(
+    tmp_path: Path, tool: Tool, channel: Channel
+) -> None:
+    keys, destination, paper = tmp_path / "keys", tmp_path / "destination", tmp_path / "paper"
+    fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", keys, "--json"))["fingerprint"]
+    tool("env", "create", tmp_path / "env", "toy", "-c", channel.path)
+    tool("export", "paper", tmp_path / "env", "-o", paper)
+    add_toys(channel, ["toy"], version="2.0")  # what the channel has later is not meant
+    bundle = ("--keys", keys, "--to", tmp_path / "bundle", "-c", channel.path, "--without-tool")
+    tool("mirror", "create", *bundle, "--lock", paper / "conda-lock.yml")
+    shutil.move(channel.path, tmp_path / "out of reach")
+    empty = tmp_path / "another place"
+    empty.mkdir()
+    for name in ("paper", "bundle"):
+        shutil.move(tmp_path / name, empty / name)
+    environ = {"CHANNEL_TOOLS_CACHE": str(empty / "cache")}
+    words = ("mirror", "import", empty / "bundle", "--to", destination, "--root-sha256", fingerprint, "--json")
+    address = json.loads(tool(*words, offline=True, environ=environ))["addresses"]["channel"]
+    words = ("env", "create", empty / "env", "--lock", empty / "paper" / "conda-lock.yml", "-c", address)
+    tool(*words, offline=True, environ=environ)
+    again, before = (
+        sorted(path.name for path in (place / "env/conda-meta").glob("*.json")) for place in (empty, tmp_path)
+    )
+    assert again == before == ["toy-1.0-0.json", "zlib-1.0-0.json"]
+
+
 @pytest.mark.slow
 def test_an_import_killed_at_random_moments_leaves_sound_channels_that_the_next_one_completes(tmp_path: Path) -> None:
     rounds = RANDOM_KILLS // 2
