@@ -286,6 +286,15 @@ def _settings_for(
         yield options.settings_if_any(root, output) if request.specs else None
 
 
+@app.command("activate")
+@handled
+def activate(prefix: Annotated[Path, typer.Argument(help="The environment.")]) -> None:
+    """Print the lines by which bash or zsh activates an environment: eval "$(channel_tools env activate PREFIX)"."""
+    from channel_tools.environments import activation_script
+
+    write_result(activation_script(prefix, environ=os.environ), None)
+
+
 @app.command("image")
 @handled
 @options.asks(ImageRequest)

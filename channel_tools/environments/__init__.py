@@ -3,6 +3,7 @@
 
 from channel_tools.environments.activation import (
     activated_environment,
+    activation_script,
     check_environment,
     check_modulefile,
     user_variables,
@@ -38,6 +39,7 @@ __all__ = [
     "OutsidePath",
     "PackageChanges",
     "activated_environment",
+    "activation_script",
     "check_archive",
     "check_environment",
     "check_modulefile",

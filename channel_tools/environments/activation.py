@@ -122,8 +122,24 @@ def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: 
     return variables
 
 
-def _script(prefix: Path, *, path: Sequence[str]) -> str:
-    variables = ActivationVariables(None, path, PathModificationBehavior.Prepend)
+def activation_script(prefix: Path, *, environ: Mapping[str, str]) -> str:
+    """The lines by which bash or zsh activates the environment at ``prefix``, as a client of conda does.
+
+    ``environ`` are the shell's variables. Raises UsageError if ``prefix`` is not an environment or has a path at which
+    none can work, and CommandError.
+    """
+    prefix = absolute_path(prefix)
+    check_prefix_path(prefix)
+    check_environment(prefix)
+    check_place(prefix)
+    path = environ.get("PATH", "").split(":")
+    return _script(prefix, path=path, change=PathModificationBehavior.Replace)
+
+
+def _script(
+    prefix: Path, *, path: Sequence[str], change: PathModificationBehavior = PathModificationBehavior.Prepend
+) -> str:
+    variables = ActivationVariables(None, path, change)
     try:
         return activate(prefix, variables, Shell.bash).script
     except ActivationError as err:

@@ -271,7 +271,7 @@ def mount_problem(file: Path, at: str) -> str:
     except OSError as err:  # as of a FUSE mount whose program is gone
         return f"{err.strerror}: a mount is left there of a program that was killed (remove it: fusermount -u {at})"
     if not is_folder:
-        return f"there is no folder {at}"
+        return f"there is no folder {at} (mkdir -p {shlex.quote(at)} makes one)"
     result = run_command(mounted_command(file, at, ["test", "-d", f"{at}/conda-meta"]), check=False)
     return "" if result.returncode == 0 else " ".join(result.tail().split()) or "mount failed"
 

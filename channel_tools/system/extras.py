@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from typing import TYPE_CHECKING, Literal
 
 from channel_tools.system.errors import CommandError
@@ -27,9 +28,26 @@ AIR_GAPPED: tuple[Extra, ...] = ("mirror", "s3", "serve")
 
 
 def missing(package: str, extra: Extra, *, purpose: str) -> CommandError:
-    """The error for a missing module or program of an extra; ``purpose`` says what needs it."""
-    hint = f"install the extra in this program's environment: pip install 'channel-tools[{extra}]'"
+    """The error for a missing module or program of an extra; ``purpose`` says what needs it.
+
+    The hint names what the extra needs: no package index need have this program itself.
+    """
+    hint = f"install the extra {extra} into this program's environment: pip install {shlex.join(_requirements(extra))}"
     return CommandError(f"{package}: not installed; it is required for {purpose}", hint=hint)
+
+
+def _requirements(extra: Extra) -> list[str]:
+    # these take time, which commands that need no extra are spared
+    from importlib.metadata import requires  # noqa: PLC0415
+
+    from packaging.requirements import Requirement  # noqa: PLC0415
+
+    stated = [Requirement(text) for text in requires("channel-tools") or ()]
+    return sorted(
+        f"{item.name}{item.specifier}"
+        for item in stated
+        if item.marker is not None and item.marker.evaluate({"extra": extra})
+    )
 
 
 def skip_unused_plugins() -> None:

@@ -134,8 +134,8 @@ def test_what_is_exported_for_a_paper_is_made_again_from_a_bundle_in_an_empty_pl
     environ = {"CHANNEL_TOOLS_CACHE": str(empty / "cache")}
     words = ("mirror", "import", empty / "bundle", "--to", destination, "--root-sha256", fingerprint, "--json")
     address = json.loads(tool(*words, offline=True, environ=environ))["addresses"]["channel"]
-    words = ("env", "create", empty / "env", "--lock", empty / "paper" / "conda-lock.yml", "-c", address)
-    tool(*words, offline=True, environ=environ)
+    lock = empty / "paper" / "conda-lock.yml"
+    tool("env", "create", empty / "env", "--lock", lock, "-c", address, offline=True, environ=environ)
     again, before = (
         sorted(path.name for path in (place / "env/conda-meta").glob("*.json")) for place in (empty, tmp_path)
     )

@@ -211,6 +211,18 @@ def test_an_environment_is_listed_with_what_was_asked_for(prefix: Path) -> None:
     assert json.loads(run("list", prefix, "--json").stdout)["requested"] == {"other": ["other"], "tool": ["tool"]}
 
 
+def test_a_shell_activates_it_without_conda(prefix: Path, channel: ToyChannel) -> None:
+    """With what packages set, and quoted as the path needs."""
+    spaced = prefix.with_name("a path with spaces")
+    channel.add("setter", files={"etc/conda/activate.d/setter.sh": b'export SET="$CONDA_PREFIX"\n'})
+    run("create", spaced, "tool", "setter", "-c", channel.root)
+    lines = run("activate", spaced).stdout
+    script = f'set -eu\n{lines}\ntool; printf "%s\\n" "$SET" "$PATH"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{spaced}/share", str(spaced), f"{spaced}/bin:{os.environ['PATH']}"]
+    assert "not an environment" in run("activate", prefix.with_name("absent"), code=UsageError.exit_code).stderr
+
+
 def test_what_is_exported_makes_the_same_environment(prefix: Path, tmp_path: Path, channel: ToyChannel) -> None:
     channel.add("library", version="3.0")
     said = run("export", prefix, "-o", tmp_path / "pins").stdout

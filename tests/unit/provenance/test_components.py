@@ -95,7 +95,7 @@ def test_the_extra_is_named_where_it_is_missing(environment: Inventory, monkeypa
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(CommandError, match=r"cyclonedx.*: not installed") as caught:
         make_document(environment, created_at=NOW)
-    assert "pip install 'channel-tools[sbom]'" in str(caught.value.hint)
+    assert "pip install 'cyclonedx-python-lib" in str(caught.value.hint)
 
 
 def listed(lock: Path, platform: str) -> Inventory:
