@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A program that builds toy recipes, for tests that interrupt it; arguments: FOLDER NAME...
 
-FOLDER holds the channel and ``recipes/NAME``. It ends as the command line does: 130 for Ctrl-C, 128 + the signal else.
+Each waits for the one before. FOLDER holds the channel and ``recipes/NAME``. It ends as the command line does: 130 for
+Ctrl-C, 128 + the signal else.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def main(arguments: list[str]) -> int:
     folder = Path(arguments[0])
     try:
         with signals_raised():
-            build(folder, [toy_job(folder, name) for name in arguments[1:]])
+            names = arguments[1:]
+            build(folder, [toy_job(folder, name, *names[:number][-1:]) for number, name in enumerate(names)])
     except Terminated as err:
         return 128 + err.number
     except KeyboardInterrupt:

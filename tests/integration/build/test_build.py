@@ -415,7 +415,7 @@ def running(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     daemon = "setsid sleep 1000 > /dev/null 2>&1 & daemon=$!"
     toy(folder, "done")
-    toy(folder, "endless", script=f"{daemon}; echo $$ $daemon > {pipe}; sleep 1000")
+    toy(folder, "endless", "done", script=f"{daemon}; echo $$ $daemon > {pipe}; sleep 1000")
     command = [sys.executable, "-m", "tests.integration.build.driver", str(folder), "done", "endless"]
     with subprocess.Popen(command, cwd=_ROOT) as driver:
         try:
@@ -442,7 +442,7 @@ def test_an_interrupted_run_leaves_no_process_and_a_sound_channel(
     assert "endless" not in published(folder)
     recipe_file = folder / "recipes" / "endless" / "recipe.yaml"
     recipe = yaml.safe_load(recipe_file.read_text())
-    recipe["build"]["script"] = ["mkdir $PREFIX/share; touch $PREFIX/share/endless"]
+    recipe["build"]["script"] = ["mkdir -p $PREFIX/share; touch $PREFIX/share/endless"]
     recipe_file.write_text(yaml.safe_dump(recipe))
     left = [name for name in ("done", "endless") if name not in published(folder)]
     assert [result.status for result in build(folder, [toy_job(folder, name) for name in left])] == ["built"] * len(
