@@ -137,8 +137,9 @@ void ControllerClient::await_connection() {
     }
 }
 
-// Of gRPC, which says why there is no connection to calls alone.
+// Of the system, else of gRPC, which says why there is no connection to calls alone.
 std::string ControllerClient::why_no_connection() {
+    if (std::string reason = probe_connection(settings_, kFarewell); !reason.empty()) return reason;
     grpc::ClientContext context;
     context.set_deadline(from_now(kFarewell));
     switchml_proto::RenewResponse response;

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "controller_failures.hpp"
 
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <system_error>
 #include <utility>
 
 namespace switchml {
@@ -55,6 +63,38 @@ Words words_for(grpc::StatusCode code) {
 
 bool mentions(const std::string &text, const char *words) { return text.find(words) != std::string::npos; }
 
+// The system's words are in gRPC's own: https://man7.org/linux/man-pages/man2/connect.2.html
+std::string meaning_of(const std::string &said) {
+    for (const auto &[mark, meaning] : {
+             std::pair{"Connection refused", "connections are refused: nothing listens on that port"},
+             {"No route to host", "there is no route to it (No route to host)"},
+             {"Network is unreachable", "there is no route to it (Network is unreachable)"},
+             {"Connection reset by peer", "connections are reset, as by a port that does not speak gRPC or wants TLS"},
+             {"DNS resolution failed", "its name is not known to the resolver (DNS resolution failed)"},
+         }) {
+        if (mentions(said, mark)) return meaning;
+    }
+    return said;
+}
+
+// What the system says of a connection to one address: 0 where there is one, ETIMEDOUT where nothing came back.
+int try_to_connect(const addrinfo &address, std::chrono::milliseconds limit) {
+    const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return errno;
+    int failure = connect(fd, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+    if (failure == EINPROGRESS) {
+        pollfd connecting{fd, POLLOUT, 0};
+        socklen_t size = sizeof failure;
+        if (poll(&connecting, 1, static_cast<int>(limit.count())) != 1) {
+            failure = ETIMEDOUT;
+        } else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) != 0) {
+            failure = errno;
+        }
+    }
+    close(fd);
+    return failure;
+}
+
 }  // namespace
 
 Error call_failure(const grpc::Status &status, const FailedCall &call) {
@@ -76,20 +116,23 @@ Error call_failure(const grpc::Status &status, const FailedCall &call) {
     return {words.status, text + " (gRPC: " + words.name + ")"};
 }
 
-// The system's words are in gRPC's own: https://man7.org/linux/man-pages/man2/connect.2.html
 std::string connection_failure(const grpc::Status &status) {
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return {};
-    const std::string &said = status.error_message();
-    for (const auto &[mark, meaning] : {
-             std::pair{"Connection refused", "connections are refused: nothing listens on that port"},
-             {"No route to host", "there is no route to it (No route to host)"},
-             {"Network is unreachable", "there is no route to it (Network is unreachable)"},
-             {"Connection reset by peer", "connections are reset, as by a port that does not speak gRPC or wants TLS"},
-             {"DNS resolution failed", "its name is not known to the resolver (DNS resolution failed)"},
-         }) {
-        if (mentions(said, mark)) return meaning;
+    return status.error_code() == grpc::StatusCode::UNAVAILABLE ? meaning_of(status.error_message()) : "";
+}
+
+std::string probe_connection(const Settings &settings, std::chrono::milliseconds limit) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo *found = nullptr;
+    const std::string port = std::to_string(settings.controller_port);
+    if (getaddrinfo(settings.controller_host.c_str(), port.c_str(), &hints, &found) != 0) return {};  // gRPC says it
+    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+    int failure = 0;
+    for (const addrinfo *address = found; address != nullptr; address = address->ai_next) {
+        failure = try_to_connect(*address, limit);
+        if (failure == 0 || failure == ETIMEDOUT) return {};
     }
-    return said;
+    return meaning_of(std::generic_category().message(failure));
 }
 
 }  // namespace switchml

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "error.hpp"
+#include "settings.hpp"
 
 namespace switchml {
 
@@ -30,5 +31,9 @@ Error call_failure(const grpc::Status &status, const FailedCall &call);
 // Why there is no connection at all, as a clause ("connections are refused: ..."), of a status of UNAVAILABLE; gRPC's
 // own words where there are none for them, "" where it has said nothing.
 std::string connection_failure(const grpc::Status &status);
+
+// The same of a connection that is tried here within the limit; "" where one can be made or nothing comes back. gRPC
+// 1.30 does not hand on what the system said to it.
+std::string probe_connection(const Settings &settings, std::chrono::milliseconds limit);
 
 }  // namespace switchml

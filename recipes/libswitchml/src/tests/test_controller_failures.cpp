@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What a worker says of each status that a call of the controller may end with.
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <set>
 #include <string>
 #include <utility>
@@ -8,6 +11,7 @@
 
 #include "controller_failures.hpp"
 #include "wire/check.hpp"
+#include "wire/udp_socket.hpp"
 
 using namespace switchml;
 
@@ -95,6 +99,26 @@ TEST(a_missing_connection_has_its_reason) {
     CHECK_MENTIONS(reason("DNS resolution failed for x"), "not known to the resolver");
     CHECK_EQ(reason("Ssl handshake failed"), "failed to connect: Ssl handshake failed");
     CHECK_EQ(connection_failure({grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"}), "");
+}
+
+TEST(a_connection_that_is_tried_has_the_systems_reason) {
+    using namespace switchml::wire;
+    Settings settings;
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    const SocketAddress address({0x7F000001, 0});
+    CHECK_EQ(bind(listener, address.get(), address.size()), 0);
+    settings.controller_port = local_endpoint(listener).port;
+    const auto reason = [&](const char *host) {
+        settings.controller_host = host;
+        return probe_connection(settings, std::chrono::milliseconds(500));
+    };
+    CHECK_MENTIONS(reason("127.0.0.1"), "connections are refused: nothing listens");  // bound, and not listening
+    CHECK_MENTIONS(reason("255.255.255.255"), "unreachable");
+    CHECK_EQ(reason("a..b"), "");
+    CHECK_EQ(listen(listener, 1), 0);
+    CHECK_EQ(reason("127.0.0.1"), "");
+    close(listener);
+    CHECK_MENTIONS(reason("127.0.0.1"), "refused");
 }
 
 CHECK_MAIN()
