@@ -67,12 +67,15 @@ class LifeSign {
 
     void take_answer() {
         is_missing_ = status_.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+        was_there_ = was_there_ || !is_missing_;
         reader_.reset();
         next_ = Clock::now() + period();
     }
 
     // The last question had no answer within the limit.
     bool is_missing() const noexcept { return is_missing_; }
+    // An earlier one had.
+    bool was_there() const noexcept { return was_there_; }
 
     void cancel() {
         if (reader_ != nullptr) context_->TryCancel();
@@ -89,6 +92,7 @@ class LifeSign {
     std::unique_ptr<grpc::ClientContext> context_;
     std::unique_ptr<Reader> reader_;
     bool is_missing_ = false;
+    bool was_there_ = false;
 };
 
 template <class Request>
@@ -288,11 +292,13 @@ grpc::Status ControllerClient::call(grpc::ClientContext &context, Response &resp
     queue.Shutdown();
     while (queue.Next(&tag, &ok)) {
     }
-    if (sign.is_missing() && status.error_code() == grpc::StatusCode::CANCELLED) throw silent();
+    has_answered_ = has_answered_ || status.ok() || sign.was_there();
+    if (sign.is_missing() && status.error_code() == grpc::StatusCode::CANCELLED)
+        throw has_answered_ ? silent() : unreachable();  // gRPC 1.30 takes a port that says nothing for connected
     return status;
 }
 
-// It was there when the opening began.
+// It has answered before.
 Error ControllerClient::silent() const {
     return {SWITCHML_EUNREACHABLE, "the switch controller at " + target_ + " has stopped answering: nothing for " +
                                        std::to_string(settings_.connect_timeout_ms) +

@@ -72,6 +72,7 @@ class ControllerClient {
     std::unique_ptr<switchml_proto::Session::Stub> session_;
     std::unique_ptr<switchml_proto::Sync::Stub> sync_;
     std::unique_ptr<switchml_proto::Lease::Stub> lease_;
+    bool has_answered_ = false;
     std::mutex renewal_mutex_;  // guards the two below
     grpc::ClientContext *renewal_ = nullptr;
     bool no_renewals_ = false;
