@@ -126,7 +126,10 @@ TEST(a_controller_that_stops_while_workers_wait_is_noticed) {
     std::promise<void> over;
     const std::shared_future<void> end = over.get_future().share();
     controller.on_broadcast = [end] { end.wait(); };
-    controller.on_renewal = controller.on_broadcast;
+    int renewals = 0;
+    controller.on_renewal = [&] {
+        if (++renewals > 1) end.wait();
+    };
     Settings settings = settings_for(controller);
     settings.connect_timeout_ms = 300;
     settings.job_timeout_ms = 600000;
