@@ -89,7 +89,7 @@ def install(wheels: list[Wheel], folder: Path, environment: Path) -> Path:
             raise BootstrapError(f"{TOOL_FOLDER}/{pip['file']} is not the file with sha256 {pip['sha256']}")
     requirements = folder / "requirements.txt"
     requirements.write_text("".join(f"{wheel['requirement']} --hash=sha256:{wheel['sha256']}\n" for wheel in wheels))
-    venv.create(environment, with_pip=False)
+    venv.create(environment, with_pip=False, symlinks=True)  # a copy of conda's Python finds no libpython
     command = [str(environment / "bin" / "python"), f"{folder / pip['file']}/pip", "--isolated", "install", "--quiet"]
     command += ["--no-index", "--find-links", str(folder), "--require-hashes", "--requirement", str(requirements)]
     if subprocess.run([*command, "--no-cache-dir", "--disable-pip-version-check"], check=False).returncode:

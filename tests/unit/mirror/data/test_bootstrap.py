@@ -112,6 +112,8 @@ def test_the_installed_program_is_handed_the_bundle(tmp_path: Path, bundle: Path
     words = ["mirror", "import", str(bundle), "--to", str(tmp_path / "destination"), "--root-sha256", "f" * 64]
     assert result.stdout == f"{words}\n"
     assert (tmp_path / "venv" / "bin" / "channel_tools").is_file()
+    # a copy of conda's Python does not find its libpython
+    assert (tmp_path / "venv" / "bin" / "python").samefile(sys._base_executable)  # type: ignore[attr-defined]
 
 
 def test_a_wheel_that_differs_is_not_installed(tmp_path: Path, bundle: Path) -> None:
