@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,13 +18,16 @@ _PASSED_ON = (
     "http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
 )  # fmt: skip
 
+_OF_THE_SITE = re.compile(r"CHANNEL_(?!TOOLS)[A-Z_]+_DIR")
+
 
 def child_environment(environ: Mapping[str, str], *, cores: int, temporary: Path, cache: Path) -> dict[str, str]:
-    """The whole environment of a worker: from the caller's, only how to reach and trust channels.
+    """The whole environment of a worker: from the caller's, how to reach and trust channels, and where the site's own
+    libraries are that packages such as xrt-external look for (``CHANNEL_XRT_DIR``).
 
     The engine keeps the PATH's folders after those of its environments, so the PATH has only those of a plain system.
     """
-    passed = {name: environ[name] for name in _PASSED_ON if name in environ}
+    passed = {name: environ[name] for name in environ if name in _PASSED_ON or _OF_THE_SITE.fullmatch(name)}
     plain = {"PATH": _PATH, "LANG": "C.UTF-8", "NO_COLOR": "1"}
     own = {"TMPDIR": str(temporary), "CPU_COUNT": str(cores), "RATTLER_CACHE_DIR": str(cache)}
     return passed | plain | own

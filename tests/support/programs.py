@@ -103,6 +103,7 @@ _SLURM = _Unpacked(
         *("libreadline8", "libtinfo6", "libudev1"),
     ),
 )
+_HIP = _Unpacked(packages=("libamdhip64-dev", "libamdhip64-5", "libhsa-runtime-dev", "libhsa-runtime64-1"))
 _CHROMIUM = _Unpacked(
     packages=(
         *("chromium-headless-shell", "chromium-common", "fonts-dejavu-core"),
@@ -166,6 +167,7 @@ _DEBIAN = {
         ),
     ),
     "patch": ("usr/bin/patch", _Unpacked(packages=("patch",))),
+    "hip": ("usr", _HIP),
     "slurmctld": ("usr/sbin/slurmctld-wlm", _SLURM),
     "squashfuse": ("usr/bin/squashfuse", _SQUASHFUSE),
     "strace": ("usr/bin/strace", _Unpacked(packages=("strace", "libunwind8", "liblzma5"))),
@@ -182,6 +184,11 @@ def program(name: str) -> str:
     if not found:
         pytest.skip(reason)
     return found
+
+
+def folder_of_hip() -> Path:
+    """The folder ``usr`` with Debian's ROCm: HIP's headers and libraries; skips the test as ``program`` does."""
+    return Path(program("hip"))
 
 
 def has(name: str) -> bool:

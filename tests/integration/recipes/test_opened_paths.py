@@ -78,6 +78,7 @@ OF_STACK: Mapping[str, Mapping[str, str]] = {
     "grpc": {},
     "tools": {},
     "fabric-profile": {},
+    "libfabric-external": {},
     "mpich-external": {
         "/opt/cray/*": "the site's Cray MPICH, which it is made to find",
         "/opt": "around the site's Cray MPICH",
@@ -91,6 +92,7 @@ NOT_HERE: Mapping[str, str] = {
     "accl-cuda": "accl for CUDA's PyTorch",
     "accl-rocm": "accl for ROCm's PyTorch",
     "accl-xrt": "wants the site's XRT",
+    "rccl-ofi": "wants the site's ROCm",
 }
 LOADERS_FOLDERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 OF_GLIBC = (*GLIBC_LIBRARIES, "libnss_*.so.2", "libgcc_s.so.1")
@@ -231,6 +233,11 @@ def test_what_is_loaded(stack: str, own_settings: Settings, installed: Install, 
     [
         ("fabric-profile", ("fabric-profile", "libzlib"), ". $CONDA_PREFIX/etc/conda/activate.d/*fabric-profile.sh"),
         ("mpich-external", ("mpich=*=external_cray*", "libzlib"), "mpich-external-check; test $? = 3"),
+        (
+            "libfabric-external",
+            ("libfabric=*=external*", "libzlib"),
+            "CHANNEL_LIBFABRIC_DIR=$CONDA_PREFIX/none libfabric-external-check; test $? = 3",
+        ),
         ("tools", (), "channel_tools list --help > /dev/null"),
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
@@ -251,7 +258,8 @@ def test_no_stack_is_left_out() -> None:
     assert stacks == OF_STACK.keys() | NOT_HERE.keys()
     assert not OF_STACK.keys() & NOT_HERE.keys()
     mpi = {"cray-mpich", "openmpi", "mpi-abi", "oneccl"}
-    assert OF_STACK.keys() == {*_LOADED, "udp", "dummy", *mpi, "fabric-profile", "mpich-external", "tools"}
+    external = {"mpich-external", "libfabric-external"}
+    assert OF_STACK.keys() == {*_LOADED, "udp", "dummy", *mpi, "fabric-profile", *external, "tools"}
 
 
 def test_an_environment_that_is_not_activated(stack_channel: Path, installed: Install, tmp_path: Path) -> None:

@@ -21,7 +21,11 @@ from channel_tools.system.yamlfile import load_plain_yaml
 
 ROOT = Path(__file__).parents[3]
 NAMES = Path(__file__).with_name("conda-forge-names.yaml")
-MEANT_TO_HIDE = {"mpich": "mpich-external"}
+MEANT_TO_HIDE = {
+    "mpich": "mpich-external",
+    "libfabric": "libfabric-external",
+    "libfabric1": "libfabric-external",
+}
 """Names that one stack builds for conda-forge although it has them: in a channel of its own, the site's takes over."""
 SAME_PLUGIN = {"nccl-ofi": "aws-ofi-nccl"}
 """Packages of ours with the same files as one of conda-forge's that has another name."""
