@@ -74,12 +74,10 @@ def test_a_patch_says_its_reason_and_keeps_its_context_short(path: Path) -> None
 def test_a_recipe_applies_each_patch_once(path: Path) -> None:
     expected = f"- ../../patches/{_id(path)}"
     named = [
-        line
+        sum(line.strip() == expected for line in recipe.read_text(encoding="utf-8").splitlines())
         for recipe in (ROOT / "recipes").glob("*/recipe.yaml")
-        for line in recipe.read_text(encoding="utf-8").splitlines()
-        if line.strip() == expected
     ]
-    assert len(named) == 1
+    assert max(named) == 1
 
 
 @pytest.mark.parametrize("version", CHANGED)
