@@ -66,7 +66,7 @@ def test_the_plugin_is_rccls_and_runs_on_the_sites_rocm(site: Settings, tmp_path
         assert set(info.rpaths) <= {"$ORIGIN", "$ORIGIN/", "$ORIGIN/."}
     assert not [*prefix.glob("lib/libamdhip64*"), *prefix.glob("lib/libnccl-net*")]
     hip = folder_of_hip()
-    variables = activated_environment(prefix, environ={**os.environ, "CHANNEL_ROCM_DIR": str(hip)})
+    variables = activated_environment(prefix, environ={**os.environ, "CHANNEL_ROCM_DIR": str(hip)}, inherit=True)
     assert variables["ROCM_PATH"] == str(hip)
     assert any(Path(folder, "libamdhip64.so.5").exists() for folder in variables["LD_LIBRARY_PATH"].split(":"))
 
