@@ -261,14 +261,15 @@ def find_controller(variables: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Whether a SwitchML controller is configured and accepts connections, and packets fit the path's MTU."""
     configured = variables.get("SWITCHML_CONTROLLER", "")
     subject = "SwitchML controller"
-    if not configured:
-        fix = "export SWITCHML_CONTROLLER=HOST:PORT, or use channel_tools launch, which needs none on one host"
-        message = "SWITCHML_CONTROLLER is not set: gloo would carry the allreduces"
-        yield Diagnosis(subject=subject, level="fault", found=message, fix=fix)
-        return
     if variables.get("SWITCHML_ENABLE") == "0":
         message = "SWITCHML_ENABLE is 0: the plugin is switched off"
         yield Diagnosis(subject=subject, level="fault", found=message, fix="unset SWITCHML_ENABLE")
+    if configured in {"", "none"}:  # as launch sets it for ranks of one host
+        said = f"is {configured}" if configured else "is not set"
+        message = f"SWITCHML_CONTROLLER {said}: ranks of one host reduce in its memory, and nothing goes to a switch"
+        fix = "for ranks of several hosts: export SWITCHML_CONTROLLER=HOST:PORT"
+        yield Diagnosis(subject=subject, level="fault", found=message, fix=fix)
+        return
     host, port = _split(configured)
     try:
         with socket.create_connection((host, port), timeout=_LIMIT_S) as connection:

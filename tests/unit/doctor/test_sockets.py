@@ -22,12 +22,13 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize(
     ("variables", "found"),
     [
-        ({}, "SWITCHML_CONTROLLER is not set"),
+        ({}, "SWITCHML_CONTROLLER is not set: ranks of one host reduce in its memory"),
+        ({"SWITCHML_CONTROLLER": "none"}, "SWITCHML_CONTROLLER is none: ranks of one host reduce in its memory"),
         ({"SWITCHML_CONTROLLER": "no-such-host.invalid:1"}, "no-such-host.invalid:1: "),
         ({"SWITCHML_CONTROLLER": "127.0.0.1:{port}"}, "Connection refused"),
         ({"SWITCHML_CONTROLLER": "[::1]:{port}"}, "[::1]:{port}: "),
     ],
-    ids=["not set", "unknown host", "nobody listens", "IPv6"],
+    ids=["not set", "none", "unknown host", "nobody listens", "IPv6"],
 )
 def test_a_controller_that_does_not_answer_is_a_fault(variables: dict[str, str], found: str) -> None:
     port = str(free_port())
