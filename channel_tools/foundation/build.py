@@ -120,6 +120,31 @@ def build_foundation(
         return planned.finish(plans, present)
 
 
+def check_versions(
+    table: FoundationTable,
+    request: FoundationRequest,
+    *,
+    destination: Path,
+    downloads: Path,
+    subdir: str,
+    progress: Progress,
+    pytorch_index: str | None = None,
+    sources: Sources | None = None,
+) -> None:
+    """Raise what build_foundation raises for a version that nobody offers, before a Python is built for it.
+
+    No package is downloaded, nothing is made, and nobody is asked for what was recorded.
+    """
+    lock = read_record_file(request.locked) if request.locked else None
+    known = _record_or_none(destination)
+    table = _with_asked(_limited(table, request, known), request.asked, known, lock)
+    if sources is None:
+        pytorch = PytorchChoice(cuda=_takes_cuda(known, request, destination), index=pytorch_index)
+        sources = make_sources(table, downloads=downloads, subdir=subdir, pytorch=pytorch, offline=request.offline)
+    with progress.task("resolving versions", total=None):
+        _resolve_all(table, None if request.update else known, lock, sources)
+
+
 def remove_superseded(destination: Path, result: FoundationResult, *, listed: Collection[str] = ()) -> None:
     """Delete the packages that ``result`` lists as removed, unless they are ``listed`` (``subdir/file name``)."""
     for name in result.removed:
@@ -208,7 +233,7 @@ class _FoundationRun:
         self, known: FoundationRecord | None, lock: FoundationRecord | None, *, record: FoundationRecord | None
     ) -> tuple[FoundationTable, list[PackagePlan]]:
         with self.progress.task("resolving versions", total=None):
-            table, artifacts, wheels = self._resolved(known, lock)
+            table, artifacts, wheels = _resolve_all(self.table, known, lock, self.sources)
         artifacts = with_sizes(artifacts, self.sources.store)
         pythons = self._pythons(table, record)
         own = next((plan for plan in pythons if plan.combination is None), None)
@@ -218,28 +243,6 @@ class _FoundationRun:
             self.wheels[combination] = with_sizes(locked_wheels, self.sources.store)
         added = plan_combinations(table, self.wheels, artifacts, plans, subdir=self.subdir, code_of=code_digest)
         return table, [*plans, *pythons, *added]
-
-    def _resolved(
-        self, known: FoundationRecord | None, lock: FoundationRecord | None
-    ) -> tuple[FoundationTable, LockedArtifacts, dict[Combination, LockedArtifacts]]:
-        """The table with the rows that wheels turn out to need, its debs and wheels, and those of its combinations."""
-        table = self.table
-        artifacts: LockedArtifacts = {}
-        by_combination: dict[Combination, LockedArtifacts] | None = None
-        while True:
-            artifacts = resolve_locked(table, lock) if lock else resolve(table, known, self.sources, resolved=artifacts)
-            names = {*table.asked, *(combination.name for combination in table.asked_combinations)}
-            names |= needed_by_wheels(table, _wheels_of(artifacts))
-            if by_combination is None:
-                by_combination = resolve_combinations(
-                    table, artifacts, lock or known, self.sources, locked=lock is not None
-                )
-            for combination, wheels in by_combination.items():
-                names |= needed_by_wheels(table_of(table, combination), _wheels_of(wheels))
-            grown = table.asking(names)
-            if grown.asked == table.asked:
-                return table, artifacts, by_combination
-            table = grown
 
     def _pythons(self, table: FoundationTable, record: FoundationRecord | None) -> list[PackagePlan]:
         """The Pythons that the table and its combinations need without a row: as given, else of an earlier run."""
@@ -384,6 +387,26 @@ def _limited(table: FoundationTable, request: FoundationRequest, known: Foundati
     combinations = tuple(combination for combination in table.combinations if combination.name in request.asked)
     earlier = known.needed if known is not None and known.needed is not None else ()
     return replace(table, asked_combinations=combinations).limited_to({*request.needed, *earlier})
+
+
+def _resolve_all(
+    table: FoundationTable, known: FoundationRecord | None, lock: FoundationRecord | None, sources: Sources
+) -> tuple[FoundationTable, LockedArtifacts, dict[Combination, LockedArtifacts]]:
+    """The table with the rows that wheels turn out to need, its debs and wheels, and those of its combinations."""
+    artifacts: LockedArtifacts = {}
+    by_combination: dict[Combination, LockedArtifacts] | None = None
+    while True:
+        artifacts = resolve_locked(table, lock) if lock else resolve(table, known, sources, resolved=artifacts)
+        names = {*table.asked, *(combination.name for combination in table.asked_combinations)}
+        names |= needed_by_wheels(table, _wheels_of(artifacts))
+        if by_combination is None:
+            by_combination = resolve_combinations(table, artifacts, lock or known, sources, locked=lock is not None)
+        for combination, wheels in by_combination.items():
+            names |= needed_by_wheels(table_of(table, combination), _wheels_of(wheels))
+        grown = table.asking(names)
+        if grown.asked == table.asked:
+            return table, artifacts, by_combination
+        table = grown
 
 
 def _takes_cuda(known: FoundationRecord | None, request: FoundationRequest, destination: Path) -> bool:

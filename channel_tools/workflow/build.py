@@ -165,14 +165,17 @@ class _Build:
         """Make or update the registry foundation with what the request needs of it."""
         # only this foundation needs what downloads and unpacks wheels and Debian's packages
         from channel_tools.workflow.foundation import (  # noqa: PLC0415
+            check_registry_versions,
             has_pytorch_for_cpu,
             how_to_get_cuda,
             make_registry_foundation,
             with_needs,
         )
 
-        pythons = self._built_pythons()
-        asked = replace(with_needs(self.settings, self.request.foundation, self.expansion), pythons=pythons)
+        asked = with_needs(self.settings, self.request.foundation, self.expansion)
+        if minors := pythons_to_build(self.settings, self.expansion):
+            check_registry_versions(self.settings, asked, progress=self.progress)  # before minutes of compiling
+            asked = replace(asked, pythons={minor: self._built_python(minor) for minor in minors})
         make_registry_foundation(self.settings, asked, progress=self.progress, attester=self.attester)
         if self.expansion.wants_cuda and has_pytorch_for_cpu(self.settings):
             how = how_to_get_cuda(self.request.plan.stack)
@@ -180,11 +183,8 @@ class _Build:
                 f"this foundation has PyTorch for the CPU, and the stack is used with CUDA's; 2.7 GB bring it: {how}"
             )
 
-    def _built_pythons(self) -> dict[str, Path]:
-        """The further Pythons for the registry foundation, by minor version; built if missing."""
-        return {minor: self._built_python(minor) for minor in pythons_to_build(self.settings, self.expansion)}
-
     def _built_python(self, minor: str) -> Path:
+        """A further Python for the registry foundation; built if missing."""
         plan = PlanRequest(
             stack=PYTHON_STACK,
             python=minor,

@@ -17,7 +17,7 @@ from channel_tools.channel import (
 )
 from channel_tools.channel.state import CHANNEL_RECORD, read_listing
 from channel_tools.conda.platforms import current_platform, machine_glibc
-from channel_tools.foundation.build import build_foundation, remove_superseded
+from channel_tools.foundation.build import build_foundation, check_versions, remove_superseded
 from channel_tools.foundation.model import table_summary
 from channel_tools.foundation.plan import flavour
 from channel_tools.foundation.pypi import TORCH
@@ -75,6 +75,20 @@ def make_registry_foundation(
     if channel is not None:
         index_foundation(settings, channel, result, attester)
     return result
+
+
+def check_registry_versions(settings: Settings, request: FoundationRequest, *, progress: Progress) -> None:
+    """Raise what make_registry_foundation raises for a version that nobody offers, as a PyTorch for the CPU."""
+    base = request.base or own_base(settings, glibc=machine_glibc())
+    check_versions(
+        load_table(base=base),
+        request,
+        destination=settings.foundation,
+        downloads=settings.downloads,
+        subdir=current_platform(),
+        progress=progress,
+        pytorch_index=settings.pytorch_index,
+    )
 
 
 def index_foundation(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ from channel_tools.conda.archive import read_index_json
 from channel_tools.conda.metadata import PackageMetadata
 from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.foundation import worker
-from channel_tools.foundation.build import FoundationResult, build_foundation, is_outdated
+from channel_tools.foundation.build import FoundationResult, build_foundation, check_versions, is_outdated
 from channel_tools.foundation.record import read_record
 from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.system.errors import FoundationError
@@ -132,6 +133,32 @@ def test_a_combination_without_its_python_says_what_builds_it(
     with pytest.raises(FoundationError, match=r"needs Python 3\.13, which a recipe builds") as caught:
         _build(registries, tmp_path, progress, {})
     assert caught.value.hint == "run channel_tools build --variant python --python 3.13, then foundation build again"
+
+
+@pytest.mark.parametrize(
+    ("torch", "deb", "absent"),
+    [
+        ("2.13.0+cpu", "python3.11", None),
+        ("2.13.0+cu130", "python3.11", "no PyTorch for the CPU"),
+        ("2.13.0+cpu", "gone", "has no package gone"),
+    ],
+)
+def test_versions_that_nobody_offers_are_an_error_before_a_python_is_built(
+    registries: Registries, tmp_path: Path, progress: NotedProgress, torch: str, deb: str, absent: str | None
+) -> None:
+    registries.add_wheel("torch", {"torch.py": "x = 1\n"}, version=torch)
+    rows = ROWS.replace("python: {debs: [python3.11]}", f"x: {{debs: [{deb}]}}")
+    with pytest.raises(FoundationError, match=absent) if absent else contextlib.nullcontext():
+        check_versions(
+            make_table(tmp_path, rows, header=HEADER),
+            FoundationRequest(),
+            destination=tmp_path / "foundation",
+            downloads=tmp_path / "store",
+            subdir="linux-64",
+            progress=progress,
+            sources=registries.sources,
+        )
+    assert not (tmp_path / "foundation").exists()
 
 
 def test_a_python_of_another_minor_version_is_refused(
