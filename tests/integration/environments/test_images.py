@@ -143,6 +143,7 @@ def running(word: str) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_user_who_is_not_root_mounts_it_by_squashfuse_and_a_kill_leaves_nothing(
     tmp_path: Path, channel: ToyChannel, programs: dict[str, str], open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_user_who_is_not_root_mounts_it_by_squashfuse_and_a_kill_leaves_nothin
     assert list(at.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_mount_that_a_killed_program_left_is_one_error(
     tmp_path: Path, image: Path, programs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +315,7 @@ def on_a_full_disk(folder: Path, *words: str | Path, cwd: Path, environ: Mapping
     return done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full", ["file", "temporary", "scratch"])
 def test_a_disk_that_fills_up_is_one_error_and_nothing_stays(
     tmp_path: Path, image: Path, programs: dict[str, str], full: str

@@ -116,6 +116,7 @@ def test_the_far_sides_locks_name_its_own_channel(tmp_path: Path, tool: Tool, ch
         assert channel.address not in text
 
 
+@pytest.mark.slow
 def test_what_is_exported_for_a_paper_is_made_again_from_a_bundle_in_an_empty_place_without_a_network(
     tmp_path: Path, tool: Tool, channel: Channel
 ) -> None:
