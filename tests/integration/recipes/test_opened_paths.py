@@ -57,11 +57,12 @@ OF_EVERY_SYSTEM = {
     "/usr/sbin/*": "a program of the system, by PATH",
     "/nonexistent/*": "what a library had compiled in, made a name of nothing (foundation/repairs/elf.py)",
 }
+SWITCHML = {"/etc/switchml.cfg": "libswitchml: settings for a machine, which its administrator writes"}
 HWLOC = {"/run/udev/data/*": "hwloc: what the machine's udev knows of its disks"}
 OF_STACK: Mapping[str, Mapping[str, str]] = {
     "udp": {},
-    "dummy": {},
-    "dpdk": {},
+    "dummy": SWITCHML,
+    "dpdk": SWITCHML,
     "cray-mpich": HWLOC,
     "openmpi": HWLOC,
     "mpi-abi": {
@@ -71,7 +72,7 @@ OF_STACK: Mapping[str, Mapping[str, str]] = {
     },
     "oneccl": HWLOC,
     "nccl-ofi": {**HWLOC, "/boot/config-*": "NVIDIA's runtime: what the kernel was built with"},
-    "rdma": {"/etc/rdma/*": "librdmacm: numbers that the machine's administrator writes"},
+    "rdma": {**SWITCHML, "/etc/rdma/*": "librdmacm: numbers that the machine's administrator writes"},
     "accl": {},
     "torchvision": {},
     "python": {},
