@@ -146,8 +146,10 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
 class _Preparation:
     """Actions before a build's script, when its environments are installed, and after the script.
 
-    Patches with what engines do not know (needs_git) are applied then, as they were checked. Until then, the engine
-    sees empty ones in their place.
+    The recipe's patches are applied then by git, as they were checked; until then, the engine sees empty ones in their
+    place. py-rattler-build 0.73 takes a patch for applied, and skips it, where the lines that it would leave are found
+    nearly so anywhere in the file; it drops modes, takes a link for the file that it leads to, and does not read names
+    that git writes in quotes.
     """
 
     def __init__(self, spec: WorkerSpec, end: Callable[[WorkerResult], NoReturn]) -> None:
@@ -163,15 +165,13 @@ class _Preparation:
         return self._spec.compiler_cache is not None or bool(self._patches)
 
     def begin(self) -> None:
-        """Take the patches of the recipe from the engine, if it would not apply all of one."""
-        from channel_tools.sources.patches import needs_git, patches_of_recipe  # noqa: PLC0415 - not for its start
+        """Take the patches of the recipe from the engine."""
+        from channel_tools.sources.patches import patches_of_recipe  # noqa: PLC0415 - not for its start
 
-        patches = list(patches_of_recipe(self._spec.recipe_folder / RECIPE_FILE))
-        if any(needs_git(patch.path) for patch in patches):
-            self._patches = patches
-            self._texts = {patch.path: patch.path.read_bytes() for patch in patches}
-            for path in self._texts:
-                path.write_bytes(b"")
+        self._patches = list(patches_of_recipe(self._spec.recipe_folder / RECIPE_FILE))
+        self._texts = {patch.path: patch.path.read_bytes() for patch in self._patches}
+        for path in self._texts:
+            path.write_bytes(b"")
 
     def prepare(self) -> None:
         """Prepare the build; if that fails, the build ends here."""
@@ -181,7 +181,7 @@ class _Preparation:
             (build_folder,) = (self._spec.output / "bld").iterdir()
             self._give_back()
             for patch in self._patches:
-                from channel_tools.sources.patches import apply_patch  # noqa: PLC0415 - seldom needed
+                from channel_tools.sources.patches import apply_patch  # noqa: PLC0415 - not for its start
 
                 print(f"Applying with git: {patch.path}", flush=True)  # noqa: T201 - as above
                 apply_patch(patch.path, build_folder / "work" / patch.folder, source=f"the source of {patch.path.name}")

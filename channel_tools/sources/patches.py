@@ -52,12 +52,6 @@ _STATES = (
     ),
 )
 _AT_LINE = re.compile(r"at (?:line |\S+:)(\d+)")
-_GIT_WORDS = 4
-_BEYOND_ENGINES = re.compile(
-    rb"old mode |new mode |new file mode (?!100644)|deleted file mode 120000|index \S+ 120000|copy from "
-    rb'|(?:diff --git|---|\+\+\+|rename from|rename to) .*"'
-)
-"""Header lines of what needs_git says."""
 _QUOTED_NAMES = re.compile(rb'("(?:[^"\\]|\\.)*"|\S+) ("(?:[^"\\]|\\.)*"|\S+)')
 Content = bytes | str
 """The bytes of a file, or the text of a symbolic link."""
@@ -204,18 +198,6 @@ def read_patch(patch: Path) -> list[PatchedFile]:
             message = f"the patch has no hunk for {file.old or file.new}"
             raise ConfigError(message, path=patch, line=file.patch_line, hint=_FORMAT_HINT)
     return files
-
-
-def needs_git(patch: Path) -> bool:
-    """Whether the patch changes what engines ignore or cannot read: modes, links, copies, and names in quotes.
-
-    py-rattler-build 0.73 drops modes without a word, takes a link for the file that it leads to, and does not read
-    names with other letters than those of ASCII, which git writes in quotes.
-    """
-    return any(
-        _BEYOND_ENGINES.match(line) or (line.startswith(b"diff --git ") and len(line.split()) != _GIT_WORDS)
-        for _number, line in _outside_of_hunks(patch.read_bytes().splitlines())
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

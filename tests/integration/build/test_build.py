@@ -120,7 +120,7 @@ index 1..2 120000
 """,
     "--- a/tool.sh\n+++ b/tool.sh\n@@ -1 +1 @@\n-echo one\n+echo two\n",
 )
-"""The first has what engines do not know, the second changes what it makes."""
+"""The first has what the engine does not know, the second changes what it makes."""
 
 
 def test_a_build_has_what_its_patches_say_and_its_package_has_the_patches(folder: Path) -> None:
@@ -148,6 +148,52 @@ def test_a_build_has_what_its_patches_say_and_its_package_has_the_patches(folder
     assert made == (0o755, b"echo two\n")
     texts = read_info_files(package, frozenset({f"recipe/{number}.patch" for number in range(2)}))
     assert [texts[f"recipe/{number}.patch"].decode() for number in range(2)] == list(PATCHES)
+
+
+NESTED = """\
+    if (given) {
+        path = given;
+    }
+    else {
+        if (root) {
+            path = root;
+        }
+        else {
+            path = "own";
+            say(path);
+        }
+    }
+"""
+FLAT = """\
+--- a/choice.c
++++ b/choice.c
+@@ -4,9 +4,4 @@
+     else {
+-        if (root) {
+-            path = root;
+-        }
+-        else {
+-            path = "own";
+-            say(path);
+-        }
++        path = "own";
++        say(path);
+     }
+"""
+"""What it leaves is in the file already, but for blanks, which is why the engine takes it for applied and skips it."""
+
+
+def test_a_patch_that_leaves_what_is_in_the_file_already_is_applied(folder: Path) -> None:
+    sources: list[dict[str, object]] = [{"path": "src", "patches": ["0.patch"]}]
+    job = toy(folder, "toy", script="mkdir $PREFIX/share && cp choice.c $PREFIX/share/toy", sources=sources)
+    recipe = folder / "recipes" / "toy"
+    (recipe / "src").mkdir()
+    (recipe / "src" / "choice.c").write_text(NESTED)
+    (recipe / "0.patch").write_text(FLAT)
+    assert [result.status for result in build(folder, [job])] == ["built"]
+    (package,) = (folder / "channel" / "noarch").glob("toy-*.conda")
+    (made,) = (stream.read() for _member, stream in stream_component(package, "pkg") if stream is not None)
+    assert b"root" not in made
 
 
 def test_a_name_too_long_for_a_prefix_is_refused_before_anything_is_built(folder: Path) -> None:

@@ -42,7 +42,6 @@ stacks:
     variants: []
     packages: [tarball, gitty]
     install: [tarball, gitty]
-    validate: {method: switchml}
 """
 TARBALL = """\
 schema_version: 1
