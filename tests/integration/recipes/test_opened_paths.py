@@ -106,7 +106,11 @@ dist.all_reduce(tensor)
 print(f"sum {tensor.item()}\\n", end="", flush=True)
 dist.destroy_process_group()
 """
-_CCL_SUM = _MPI_SUM.replace("import torch,", "import oneccl_bindings_for_pytorch, torch,").replace('"mpi"', '"ccl"')
+_CCL_SUM = (
+    _MPI_SUM.replace("import torch,", "import os, oneccl_bindings_for_pytorch, torch,")
+    # mpiexec gives ranks no RANK, which only the backend of MPI does without
+    .replace('("mpi")', '("ccl", f"file://{os.getcwd()}/store", rank=int(os.environ["PMI_RANK"]), world_size=2)')
+)
 _MPI_VARIABLES = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 _MPI_VARIABLES |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
