@@ -152,9 +152,11 @@ class DistributedMethod(ValidationMethod):
             raise UsageError(message, hint="launch it without --hosts and outside a job of several nodes")
         affinity = _affinity(known, placement.ranks) if placement.is_here else None
         own = {name: value.replace("{prefix}", str(placement.prefix)) for name, value in known.environment.items()}
+        # torchrun binds no rank to cores
+        binding = affinity.mpiexec_arguments() if affinity is not None and known.launcher == "mpiexec" else ()
         return StartSettings(
             launcher=known.launcher,
-            arguments=(*known.launcher_arguments, *(() if affinity is None else affinity.mpiexec_arguments())),
+            arguments=(*known.launcher_arguments, *binding),
             variables=own if affinity is None else {**affinity.variables(), **own},
             services=known.services,
         )
