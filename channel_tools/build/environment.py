@@ -22,9 +22,10 @@ _OF_THE_SITE = re.compile(r"CHANNEL_(?!TOOLS)[A-Z_]+_DIR")
 
 
 def child_environment(environ: Mapping[str, str], *, cores: int, temporary: Path, cache: Path) -> dict[str, str]:
-    """The whole environment of a worker: from the caller's, how to reach and trust channels, and where the site's own
-    libraries are that packages such as xrt-external look for (``CHANNEL_XRT_DIR``).
+    """The whole environment of a worker.
 
+    Of the caller's, it has how to reach and trust channels, and where the site's own libraries are that packages such
+    as xrt-external look for (``CHANNEL_XRT_DIR``).
     The engine keeps the PATH's folders after those of its environments, so the PATH has only those of a plain system.
     """
     passed = {name: environ[name] for name in environ if name in _PASSED_ON or _OF_THE_SITE.fullmatch(name)}

@@ -72,8 +72,8 @@ def settle_built(
     for the machine that they run on is left out if it names ``work``, the folder of the build: direct_url.json
     (PEP 610), and byte code of a module. Returns notes on what was left out.
 
-    Its build must have had the environments that its recipe's digest covers. Raises
-    IntegrityError for a damaged package, and as check_resolved does; the package then stays as it is.
+    Its build must have had the environments that its recipe's digest covers. Raises IntegrityError for a damaged
+    package, and as check_resolved does; the package then stays as it is.
     """
     recipe = load_plain_yaml((recipe_folder / RECIPE_FILE).read_bytes())
     date_s = source_date_of(recipe)
