@@ -147,6 +147,14 @@ class ValidateRequest:
         Path | None,
         Option("--image", metavar="FILE", help="Validate this image of env image as it is, mounted in a namespace."),
     ] = None
+    nccl_tests: Annotated[
+        Path | None,
+        Option(
+            "--nccl-tests",
+            metavar="FILE",
+            help="Judge the output of nccl-tests or rccl-tests, too, which ran with NCCL_DEBUG=INFO.",
+        ),
+    ] = None
     details: Annotated[bool, Option("--details", help="Print the report's tables before the line with the result.")] = (
         False
     )
@@ -162,6 +170,9 @@ class ValidateRequest:
             message = "--all-variants validates the local channel's variants, each in a new environment"
             hint = "leave out --channel, --python, --pytorch and --prefix, or leave out --all-variants"
             raise UsageError(message, hint=hint)
+        if self.all_variants and self.nccl_tests is not None:
+            message = "--nccl-tests is the output of one run, --all-variants validates several environments"
+            raise UsageError(message, hint="leave one of the two out")
         of_image = install.channels or install.python or install.pytorch or self.prefix or self.all_variants
         if self.image is not None and (of_image or self.job.is_asked):
             message = "--image validates what is in the image on this machine: no --prefix, --channel, --python, --on"

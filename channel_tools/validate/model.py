@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -132,6 +132,19 @@ class RatesOnThisHost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BusBandwidth:
+    """One measurement of nccl-tests, with its own names: GB (10^9 bytes) per second, ``wrong`` None if not counted."""
+
+    dtype: str
+    op: str
+    size_bytes: int
+    place: Literal["out of place", "in place"]
+    microseconds: float
+    busbw_gb_s: float
+    wrong: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MethodResult:
     """The result of a validation method."""
 
@@ -146,6 +159,8 @@ class MethodResult:
     """What the bandwidths are of and where they differ from a user's, each in a sentence."""
     on_this_host: RatesOnThisHost | None = None
     """None where ``bandwidth`` is what users get, and for several hosts."""
+    nccl_tests: tuple[BusBandwidth, ...] = ()
+    """What a run of nccl-tests measured beside it, if its output was given."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -92,6 +92,7 @@ def report_document(report: ValidationReport) -> dict[str, object]:
             "carrier": result.on_this_host.carrier,
             "bandwidth": [_bandwidth_document(row) for row in result.on_this_host.bandwidth],
         },
+        "nccl_tests": [asdict(row) for row in result.nccl_tests],
     }
 
 
@@ -115,13 +116,14 @@ def write_report(report: ValidationReport, path: Path) -> None:
 
 
 def report_tables(report: ValidationReport) -> tuple[ReportTable, ...]:
-    """Tables of doctor's findings, checks, cases, transports, bandwidths."""
+    """Tables of doctor's findings, checks, cases, transports, bandwidths, and nccl-tests' if there are any."""
     return (
         _finding_table(report),
         _check_table(report),
         _case_table(report),
         _transport_table(report),
         *bandwidth_tables(report),
+        *((_nccl_tests_table(report),) if report.result.nccl_tests else ()),
     )
 
 
@@ -147,6 +149,9 @@ def result_line(report: ValidationReport, report_file: Path) -> str:
             here = _nearest(result.on_this_host.bandwidth)
             rate = f"{_rate_here(result.on_this_host.carrier, here, result.baseline)}, {rate} through the switch"
         parts.append(f"{size_in_words(nearest.size_bytes)} {rate}")
+    if result.nccl_tests:
+        fastest = max(result.nccl_tests, key=lambda row: row.busbw_gb_s)
+        parts.append(f"nccl-tests {fastest.busbw_gb_s:g} GB/s at {size_in_words(fastest.size_bytes)}")
     return ", ".join((*parts, f"report: {report_file}"))
 
 
@@ -293,6 +298,27 @@ def _bandwidth_table(title: str, rows: Sequence[BandwidthRow], baseline: str) ->
             )
             for row in rows
         ),
+    )
+
+
+def _nccl_tests_table(report: ValidationReport) -> ReportTable:
+    rows = report.result.nccl_tests
+    return ReportTable(
+        title="Bus bandwidth by nccl-tests, GB per second",
+        columns=("type", "op", "size", "", "µs", "busbw", "wrong"),
+        rows=tuple(
+            (
+                row.dtype,
+                row.op,
+                size_in_words(row.size_bytes),
+                row.place,
+                f"{row.microseconds:g}",
+                f"{row.busbw_gb_s:g}",
+                "not counted" if row.wrong is None else str(row.wrong),
+            )
+            for row in rows
+        ),
+        failed_rows=_numbers(bool(row.wrong) for row in rows),
     )
 
 

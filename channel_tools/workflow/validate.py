@@ -44,6 +44,7 @@ from channel_tools.validate import (
     write_report,
 )
 from channel_tools.validate.local_scratch import local_scratch_of
+from channel_tools.validate.nccl.nccl_tests import describe_nccl_tests, judge_nccl_tests, read_nccl_tests
 from channel_tools.validate.report import VariantResult
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
 from channel_tools.workflow.environment import built_requests, install_channels, naming_cuda, variants_of
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
+    from channel_tools.validate.model import MethodResult
+    from channel_tools.validate.nccl.nccl_tests import NcclTests
 
 
 _JOBS = "jobs"
@@ -133,6 +136,7 @@ def validate_installed(
     specs = stack.install if request.as_installed else variants.specs_for(choice)
     wanted = _run_of(settings, request, stack, specs, job_place)
     check_request(wanted)
+    tests = _nccl_tests_of(request, stack)
     # an earlier report would be mistaken for the result of an interrupted run
     for written in (path, path.with_suffix(".html")):
         written.unlink(missing_ok=True)
@@ -140,6 +144,8 @@ def validate_installed(
         report = validate_stack(wanted, environ=environ, progress=progress)
     except SolveError as err:
         raise naming_cuda(err, settings, request.install) from err
+    if tests is not None:
+        report = replace(report, result=_with_nccl_tests(report.result, tests))
     # a channel that is named, or that installed packages come from, is not the local one
     if not (request.install.channels or request.as_installed) and settings.channel.exists():
         report = replace(report, runs_on=open_channel(settings.channel).foundation.runs_on([current_platform()]))
@@ -148,6 +154,25 @@ def validate_installed(
     write_report(report, path)
     write_page(report, path.with_suffix(".html"))
     return report, path
+
+
+def _nccl_tests_of(request: ValidateRequest, stack: Stack) -> NcclTests | None:
+    """The run of nccl-tests that the request names. Raises UsageError for a stack without NCCL, and as its reader."""
+    if request.nccl_tests is None:
+        return None
+    if stack.validation["method"] != "nccl":
+        message = f"--nccl-tests: the stack {stack.name} has no NCCL plugin"
+        raise UsageError(message, hint="leave it out, or give --variant nccl-ofi")
+    return read_nccl_tests(request.nccl_tests)
+
+
+def _with_nccl_tests(result: MethodResult, tests: NcclTests) -> MethodResult:
+    return replace(
+        result,
+        checks=(*result.checks, *judge_nccl_tests(tests)),
+        nccl_tests=tests.rows,
+        details={**result.details, **describe_nccl_tests(tests)},
+    )
 
 
 def _run_of(
@@ -242,6 +267,7 @@ def _options_and_command(
     if job.scheduler is None:
         raise ValueError("the request has no scheduler")
     method = method_of(stack)
+    _nccl_tests_of(request, stack)  # before the job waits
     check_work_is_shared(settings)
     options = JobOptions(
         scheduler=job.scheduler,

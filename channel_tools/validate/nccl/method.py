@@ -287,6 +287,8 @@ class NcclLog:
 
     networks: tuple[str, ...]
     abi: int | None
+    plugins: tuple[str, ...]
+    """The networks that net plugins brought."""
     connections: Mapping[str, int]
     """The number of connections by transport: ``NET/Libfabric``, ``SHM``, ``P2P`` ..."""
 
@@ -297,6 +299,7 @@ def read_nccl_log(text: str) -> NcclLog:
     return NcclLog(
         networks=tuple(sorted(set(_NETWORK.findall(text)))),
         abi=int(loaded[-1][1]) if loaded else None,
+        plugins=tuple(sorted({name for name, _abi in loaded})),
         connections=Counter(
             (_DEVICE.sub("", way) if way.startswith("NET/") else way.partition("/")[0])
             for way in _CHANNEL.findall(text)

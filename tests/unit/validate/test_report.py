@@ -21,6 +21,7 @@ from channel_tools.validate import (
 )
 from channel_tools.validate.distributed.method import judge_distributed
 from channel_tools.validate.model import (
+    BusBandwidth,
     OmittedCase,
     RatesOnThisHost,
     ValidationReport,
@@ -125,6 +126,25 @@ def test_the_result_in_one_line_of_the_method_nccl_without_a_gpu(report: Validat
     result = without_allreduces(report.result.checks[:3], {})
     said = result_line(replace(report, result=result), Path("nccl.json"))
     assert said == "PASSED 3/3, no allreduce was run: this machine has no GPU, report: nccl.json"
+
+
+def test_measurements_of_nccl_tests_are_a_table_and_the_fastest_is_in_the_line(report: ValidationReport) -> None:
+    row = BusBandwidth(
+        dtype="float", op="sum", size_bytes=8 << 20, place="in place", microseconds=800.5, busbw_gb_s=20.9, wrong=0
+    )
+    rows = (row, replace(row, busbw_gb_s=3.1, wrong=None), replace(row, size_bytes=1 << 20, busbw_gb_s=9.0, wrong=2))
+    measured = replace(report, result=replace(report.result, nccl_tests=rows))
+    assert ", nccl-tests 20.9 GB/s at 8 MiB, report: " in result_line(measured, Path("nccl.json"))
+    table = report_tables(measured)[-1]
+    assert table.rows[0] == ("float", "sum", "8 MiB", "in place", "800.5", "20.9", "0")
+    assert [shown[-1] for shown in table.rows] == ["0", "not counted", "2"]
+    assert table.failed_rows == (2,)
+    document = report_document(measured)["nccl_tests"]
+    assert isinstance(document, list)
+    assert document[1] == {
+        "dtype": "float", "op": "sum", "size_bytes": 8 << 20, "place": "in place", "microseconds": 800.5,
+        "busbw_gb_s": 3.1, "wrong": None,
+    }  # fmt: skip
 
 
 def test_a_failure_in_one_line_names_its_check_and_claims_no_carrier(failing: ValidationReport) -> None:

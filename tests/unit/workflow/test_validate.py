@@ -20,6 +20,7 @@ from channel_tools.workflow.validate import (
 )
 from tests.unit.matrix.toytree import FILES, write_tree
 from tests.unit.validate.conftest import report
+from tests.unit.validate.nccl.test_nccl_tests import WHOLE
 
 __all__ = ["report"]
 
@@ -103,3 +104,23 @@ def test_a_validation_that_breaks_off_leaves_no_report_of_an_earlier_one(tmp_pat
     with pytest.raises(ChannelError, match="none"):
         validate_installed(settings, replace(request, ranks=2), progress=SilentProgress(), environ={})
     assert not any(path.exists() for path in reports)
+
+
+def test_the_output_of_nccl_tests_is_read_before_a_job_waits_and_only_for_a_stack_with_nccl(tmp_path: Path) -> None:
+    settings = make_settings(root=ROOT, output=tmp_path / "output", environ={}, cwd=tmp_path)
+    perf = tmp_path / "perf.txt"
+    perf.write_text("srun: error: nid001: task 0: Exited with exit code 127\n")
+    for stack, message in (("udp", "the stack udp has no NCCL plugin"), ("nccl-ofi", "has no table of nccl-tests")):
+        request = ValidateRequest(
+            install=InstallRequest(stack=stack), nccl_tests=perf, job=JobRequest(emit="slurm", nodes=2)
+        )
+        with pytest.raises(UsageError, match=message):
+            write_validation_job(settings, request, folder=tmp_path)
+    perf.write_text(WHOLE)
+    script = write_validation_job(settings, request, folder=tmp_path)
+    assert f" --nccl-tests {perf}" in script
+
+
+def test_one_output_of_nccl_tests_is_not_that_of_several_environments() -> None:
+    with pytest.raises(UsageError, match="--nccl-tests is the output of one run"):
+        ValidateRequest(all_variants=True, nccl_tests=Path("perf.txt"))

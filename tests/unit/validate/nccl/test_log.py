@@ -45,16 +45,16 @@ vm:7:9 [0] NCCL INFO Channel 00 : 1[1] -> 2[2] via SHM/direct/direct
 
 
 @pytest.mark.parametrize(
-    ("text", "networks", "abi", "connections"),
+    ("text", "networks", "abi", "plugins", "connections"),
     [
-        pytest.param(CLASSIC, ("AWS Libfabric",), 6, {"NET/AWS Libfabric": 4}, id="classic"),
-        pytest.param(CURRENT, ("Libfabric",), 12, {"NET/Libfabric": 1}, id="current"),
-        pytest.param(SOCKETS, ("Socket",), None, {"NET/Socket": 1}, id="sockets"),
-        pytest.param(PAST_THE_NETWORK, ("Libfabric",), None, {"P2P": 2, "SHM": 1}, id="past-the-network"),
-        pytest.param("", (), None, {}, id="nothing"),
+        pytest.param(CLASSIC, ("AWS Libfabric",), 6, ("AWS Libfabric",), {"NET/AWS Libfabric": 4}, id="classic"),
+        pytest.param(CURRENT, ("Libfabric",), 12, ("Libfabric",), {"NET/Libfabric": 1}, id="current"),
+        pytest.param(SOCKETS, ("Socket",), None, (), {"NET/Socket": 1}, id="sockets"),
+        pytest.param(PAST_THE_NETWORK, ("Libfabric",), None, (), {"P2P": 2, "SHM": 1}, id="past-the-network"),
+        pytest.param("", (), None, (), {}, id="nothing"),
     ],
 )
 def test_the_log_says_which_way_data_took(
-    text: str, networks: tuple[str, ...], abi: int | None, connections: dict[str, int]
+    text: str, networks: tuple[str, ...], abi: int | None, plugins: tuple[str, ...], connections: dict[str, int]
 ) -> None:
-    assert read_nccl_log(text) == NcclLog(networks=networks, abi=abi, connections=connections)
+    assert read_nccl_log(text) == NcclLog(networks=networks, abi=abi, plugins=plugins, connections=connections)
