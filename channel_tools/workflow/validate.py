@@ -124,6 +124,7 @@ def validate_installed(
     validate_stack does.
     """
     stack = stack_to_validate(settings, request)
+    tests = _nccl_tests_of(request, stack)
     variants = variants_of(settings, stack.name)
     choice = variants.chosen_in(request.prefix, request.install)
     # the channel's page shows the reports of what its packages were installed as, not of whatever somebody has
@@ -136,7 +137,6 @@ def validate_installed(
     specs = stack.install if request.as_installed else variants.specs_for(choice)
     wanted = _run_of(settings, request, stack, specs, job_place)
     check_request(wanted)
-    tests = _nccl_tests_of(request, stack)
     # an earlier report would be mistaken for the result of an interrupted run
     for written in (path, path.with_suffix(".html")):
         written.unlink(missing_ok=True)
