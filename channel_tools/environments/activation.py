@@ -35,8 +35,14 @@ IMAGE_DESCRIPTION = "share/channel_tools/image/image.json"
 _DESCRIPTION_BYTES = 2**16
 SYSTEM_PATH = ("/usr/bin", "/bin")
 _KEPT = frozenset({"HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR"})
-# variables with a site's paths that activation scripts read: recipes/mpich
-_SITE = frozenset({"CHANNEL_CRAY_MPICH_DIR", "CHANNEL_CRAY_PE_ROOT", "CRAY_MPICH_DIR", "MPICH_DIR"})
+# where a site's own libraries are, for the activation scripts of recipes/*-external, mpich and fabric-profile
+_OF_THE_SITE = re.compile(r"CHANNEL_(?!TOOLS)[A-Z_]+_(?:DIR|ROOT)|PE_MPICH_GTL_DIR_\w+")
+_OF_MODULES = frozenset(
+    {
+        *("CRAY_MPICH_DIR", "MPICH_DIR", "CRAY_MPICH_PREFIX", "CRAY_MPICH_ROOTDIR", "CRAY_LD_LIBRARY_PATH"),
+        *("ROCM_PATH", "HIP_PATH", "XILINX_XRT"),
+    }
+)
 _OF_THE_SHELL = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
 # of another environment that is active
 _OF_ANOTHER = re.compile(r"CONDA_.*|_CE_.*|PYTHONHOME|VIRTUAL_ENV.*|BASH_ENV|BASH_FUNC_.*")
@@ -53,8 +59,9 @@ _TCL_SPECIAL = re.compile(r'[\\"$\[\]\x00-\x1f\x7f]')
 
 
 def user_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of ``environ`` for the user (home, locale, temporary folder) and the path of the site's MPI."""
-    return {name: value for name, value in environ.items() if name in _KEPT | _SITE}
+    """The variables of ``environ`` for the user (home, locale, temporary folder) and where the site's libraries are."""
+    kept = _KEPT | _OF_MODULES
+    return {name: value for name, value in environ.items() if name in kept or _OF_THE_SITE.fullmatch(name)}
 
 
 def check_prefix_path(prefix: Path) -> None:
@@ -98,10 +105,11 @@ def check_place(prefix: Path) -> None:
 def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: bool = False) -> dict[str, str]:
     """The variables of the activated environment at ``prefix``: PATH, CONDA_PREFIX, its activation scripts' effects.
 
-    Only the variables of ``environ`` for the user (home, locale, temporary folder) and the site's MPI are passed on;
-    with ``inherit``, all except those of another active environment, with its PATH after this one's. Raises UsageError
-    if ``prefix`` is not an environment or has a path at which none can work, and CommandError if an activation script
-    fails.
+    Only the variables of ``environ`` for the user (home, locale, temporary folder) and the site's libraries are passed
+    on; with ``inherit``, all except those of another active environment, with its PATH after this one's.
+
+    Raises UsageError if ``prefix`` is not an environment or has a path at which none can work, and CommandError if an
+    activation script fails.
     """
     prefix = absolute_path(prefix)
     check_prefix_path(prefix)

@@ -104,6 +104,12 @@ _SLURM = _Unpacked(
     ),
 )
 _HIP = _Unpacked(packages=("libamdhip64-dev", "libamdhip64-5", "libhsa-runtime-dev", "libhsa-runtime64-1"))
+_LIBFABRIC = _Unpacked(
+    packages=(
+        *("libfabric1", "ibverbs-providers", "libibverbs1", "libnl-3-200", "libnl-route-3-200", "libnuma1"),
+        *("libpsm-infinipath1", "libpsm2-2", "librdmacm1", "libuuid1"),
+    ),
+)
 _CHROMIUM = _Unpacked(
     packages=(
         *("chromium-headless-shell", "chromium-common", "fonts-dejavu-core"),
@@ -168,6 +174,7 @@ _DEBIAN = {
     ),
     "patch": ("usr/bin/patch", _Unpacked(packages=("patch",))),
     "hip": ("usr", _HIP),
+    "libfabric": ("loaded", _LIBFABRIC),
     "slurmctld": ("usr/sbin/slurmctld-wlm", _SLURM),
     "squashfuse": ("usr/bin/squashfuse", _SQUASHFUSE),
     "strace": ("usr/bin/strace", _Unpacked(packages=("strace", "libunwind8", "liblzma5"))),
@@ -189,6 +196,11 @@ def program(name: str) -> str:
 def folder_of_hip() -> Path:
     """The folder ``usr`` with Debian's ROCm: HIP's headers and libraries; skips the test as ``program`` does."""
     return Path(program("hip"))
+
+
+def folder_of_libfabric() -> Path:
+    """A folder with Debian's libfabric and what it loads; skips the test as ``program`` does."""
+    return Path(program("libfabric"))
 
 
 def has(name: str) -> bool:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from channel_tools.environments import activated_environment, check_modulefile, 
 from channel_tools.system.errors import CommandError, UsageError
 from tests.support.programs import program
 
+RECIPES = Path(__file__).parents[3] / "recipes"
 HARD = 'a "b" $HOME [exit 1] \\n {c} é\nsecond line'
 LUA = """
 local function show(name) return function(...) print(name .. "\\0" .. table.concat({...}, "\\0") .. "\\0") end end
@@ -46,6 +48,28 @@ def test_activation_scripts_take_effect(prefix: Path) -> None:
     variables = activated_environment(prefix, environ={})
     assert variables["SITE"] == f"{prefix}/etc\nsecond line"
     assert "CONDA_SHLVL" not in variables
+
+
+def variables_of_recipes() -> dict[str, set[str]]:
+    """By recipe, the variables that say where a site's libraries are, as its search for them lists them."""
+    found: dict[str, set[str]] = {}
+    for path in sorted([*RECIPES.glob("*/src/*.[ch]"), *RECIPES.glob("*-external/src/*.sh")]):
+        text = path.read_text()
+        lists = re.findall(r"(?:VARIABLES|PATHS)\[\] = \{([^}]+)\}", text)
+        names = {name for one in lists for name in re.findall(r'"(\w+)"', one)}
+        names |= set(re.findall(r"\bCHANNEL_[A-Z_]+_(?:DIR|ROOT)\b|\bXILINX_XRT\b", text))
+        found.setdefault(path.parents[1].name, set()).update(names - {"LD_LIBRARY_PATH"})
+    return {recipe: names for recipe, names in found.items() if names}
+
+
+def test_where_a_sites_libraries_are_reaches_the_activation_scripts_that_look_for_them(prefix: Path) -> None:
+    asked = variables_of_recipes()
+    assert asked.keys() == {"libfabric-external", "mpich", "rocm-external", "xrt-external"}
+    names = set().union(*asked.values())
+    assert {"CHANNEL_LIBFABRIC_DIR", "CRAY_MPICH_DIR", "PE_MPICH_GTL_DIR_nvidia90", "ROCM_PATH", "XILINX_XRT"} <= names
+    (prefix / "etc/conda/activate.d/site.sh").write_text("export SEEN=$(env | cut -d= -f1 | tr '\\n' ' ')\n")
+    seen = activated_environment(prefix, environ=dict.fromkeys(names, "/site"))["SEEN"].split()
+    assert names - set(seen) == set()
 
 
 def test_nothing_of_the_callers_environment_leaks(prefix: Path) -> None:
