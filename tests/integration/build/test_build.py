@@ -474,8 +474,11 @@ def running(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)],
-    ids=["interrupt", "terminate", "kill"],
+    [
+        pytest.param(signal.SIGINT, 130, id="interrupt"),
+        pytest.param(signal.SIGTERM, 143, id="terminate", marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, -9, id="kill", marks=pytest.mark.slow),
+    ],
 )
 def test_an_interrupted_run_leaves_no_process_and_a_sound_channel(
     folder: Path, number: signal.Signals, status: int

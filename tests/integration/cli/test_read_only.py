@@ -110,6 +110,7 @@ def test_each_command_that_writes_names_the_disk_and_changes_nothing(
     assert verify_channel(open_channel(work / "disk" / "channels" / "ours")) == []
 
 
+@pytest.mark.slow
 def test_a_server_says_507_and_goes_on_reading(work: Path, tmp_path: Path) -> None:
     root = work / "disk" / "channels"
     token = make_token(root, labels=None, access="write")

@@ -152,17 +152,19 @@ def test_an_import_killed_at_random_moments_leaves_sound_channels_that_the_next_
         assert outcome["steps"] > rounds
 
 
+@pytest.mark.slow
 def test_a_bundle_whose_making_was_killed_is_completed_by_the_next_run(tmp_path: Path) -> None:
     outcome = outcome_of(start_driver("creates", tmp_path, 20, 1))
     assert (outcome["rounds"], outcome["faults"]) == (20, [])
     assert outcome["steps"] > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
         ("disk-full", {"done", "before"}),
-        pytest.param("disk-full-unasked", {"done", "midway"}, marks=pytest.mark.slow),
+        ("disk-full-unasked", {"done", "midway"}),
     ],
 )
 def test_a_full_disk_breaks_nothing_and_is_said(tmp_path: Path, what: str, expected: set[str]) -> None:

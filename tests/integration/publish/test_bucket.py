@@ -155,6 +155,7 @@ def refusing(after: int, *, counted: Callable[[str], bool]) -> Callable[[str, st
     return watch
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_cut_off_leaves_readers_whole_and_is_completed(
     bucket: Bucket, folder: FolderTarget, made: Path
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_copy_that_was_cut_off_leaves_readers_whole_and_is_completed(
     assert cut_off > 3
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_killed_is_completed(bucket: Bucket, folder: FolderTarget, made: Path) -> None:
     publish(folder, make_conda(made, "two"))
     words = [sys.executable, "-m", "channel_tools", "publish", "--to", bucket.address, "--from", str(folder.root)]

@@ -96,7 +96,7 @@ def target(tmp_path: Path) -> FolderTarget:
     return made
 
 
-@pytest.mark.parametrize("how", ["sharded", "plain"])
+@pytest.mark.parametrize("how", ["sharded", pytest.param("plain", marks=pytest.mark.slow)])
 def test_rattler_obeys_yank_and_hotfix_over_http_and_from_the_folder(
     target: FolderTarget, tmp_path: Path, how: str
 ) -> None:

@@ -41,6 +41,7 @@ def prefix(own_settings: Settings, stack_channel: Path) -> Iterator[Path]:
         yield prefix
 
 
+@pytest.mark.slow
 def test_clients_and_switch_agree_under_loss_and_trouble(prefix: Path) -> None:
     """The clients are those of the installed libswitchml, the switch the installed one, as their packages have them."""
     toolchain = {**activated_environment(prefix, environ=os.environ), "CXXFLAGS": "-O1 -pipe", "CFLAGS": "-O1"}
@@ -58,6 +59,7 @@ def test_clients_and_switch_agree_under_loss_and_trouble(prefix: Path) -> None:
     assert all(re.search(rf"{re.escape(test)} \.+ +Passed", result.stdout) for test in TESTS.values())
 
 
+@pytest.mark.slow
 def test_hosts_reduce_over_ipv6(prefix: Path) -> None:
     """Two of them and a switch, with a network of their own; each worker finds its address by the route."""
     with (

@@ -300,7 +300,7 @@ def upload(kind: str, place: Place, label: str, package: Path) -> subprocess.Com
     )
 
 
-@pytest.mark.parametrize("label", ["main", "testing"])
+@pytest.mark.parametrize("label", ["main", pytest.param("testing", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["quetz", "artifactory"])
 def test_rattler_builds_clients_can_upload(place: Place, kind: str, label: str) -> None:
     first = place.package("first")
@@ -357,7 +357,7 @@ class _LastByteAtOnce:
 
 
 @pytest.mark.parametrize("address", ["/{}/linux-64/{}", "/api/channels/{}/upload/{}"])
-@pytest.mark.parametrize("what", ["the same package", "one each"])
+@pytest.mark.parametrize("what", ["the same package", pytest.param("one each", marks=pytest.mark.slow)])
 def test_clients_that_upload_at_once_are_each_told_of_their_success(place: Place, address: str, what: str) -> None:
     target, senders = place.target(), 4
     target.publish(target.plan(set_of(place.package("first")), label="main"), progress=SilentProgress())

@@ -72,6 +72,7 @@ def run(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return Run(prefix=prefix, folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_runs_without_a_fault_pass_and_do_not_meet(run: Run) -> None:
     with ThreadPoolExecutor(2) as threads:
         results = list(threads.map(lambda name: run(name=name, VALIDATION_FAULT="none"), ("one", "two")))
@@ -98,6 +99,7 @@ def test_wrong_sums_fail(run: Run) -> None:
     }
 
 
+@pytest.mark.slow
 def test_lost_infinities_fail(run: Run) -> None:
     assert failed(run(VALIDATION_FAULT="infinities-lost")) == {
         "float32 sums are within 1e-6 of float64's",
@@ -105,6 +107,7 @@ def test_lost_infinities_fail(run: Run) -> None:
     }
 
 
+@pytest.mark.slow
 def test_sums_in_a_narrower_type_fail(run: Run) -> None:
     assert failed(run(VALIDATION_FAULT="narrowed")) == {
         "what gloo carried is exact",
@@ -116,9 +119,9 @@ def test_sums_in_a_narrower_type_fail(run: Run) -> None:
     ("fault", "message"),
     [
         ("rank-dies", r"rank 1: ended by itself with exit status -9"),
-        ("rank-raises", r"(?s)rank 1: RuntimeError: out of luck.*rank 1: integers"),
+        pytest.param("rank-raises", r"(?s)rank 1: RuntimeError: out of luck.*rank 1: integers", marks=pytest.mark.slow),
         ("switch-dies", r"the switch ended while the ranks ran: signal SIGKILL"),
-        ("no-controller", r"127\.0\.0\.1:1\b"),
+        pytest.param("no-controller", r"127\.0\.0\.1:1\b", marks=pytest.mark.slow),
     ],
     ids=["rank-dies", "rank-raises", "switch-dies", "no-controller"],
 )

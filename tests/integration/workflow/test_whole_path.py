@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The way of a stack from its recipes to a site without a network, by the commands that users give, in their order.
 
-build, audit, publish to testing, validate there, promote, pin, mirror; on the offline side, in a network namespace
-that has loopback alone and nothing of the connected side but the bundle and the lock: verify, import, install,
-allreduce.
+build, audit, publish to testing, promote, pin, mirror; on the offline side, in a network namespace that has loopback
+alone and nothing of the connected side but the bundle and the lock: verify, import, install, allreduce. `make channel`
+validates on the connected side.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
 
     published = connected.run_json("publish", "--to", target, "--label", "testing")
     assert {f"{path.parent.name}/{path.name}" for path in own} >= own_names(published["uploaded"])
-    validate_counting(connected, str(published["address"]), tmp_path / "output")
     promoted = connected.run_json("promote", "testing", "main", "--at", target)
     assert promoted["uploaded"] == []
     assert promoted["linked"] == published["uploaded"]
@@ -99,16 +98,17 @@ def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
     offline.run("mirror", "import", bundle, "--to", mirror, "--root-sha256", fingerprint)
     theirs = mirror / "channels" / "ours"
     offline.run("env", "create", environment, "--lock", pins / "conda-lock.yml", "--channel", theirs)
-    offline.run("validate", "--ranks", RANKS, "--prefix", environment, "--channel", theirs)
+    require_counted(offline, environment, theirs, tmp_path / "output")
     measured = offline.run("bench", environment)  # what is installed there, without any channel
     assert [line.split()[0] for line in measured.splitlines()[2:4]] == ["float32", "float32"], measured
     assert "carried by switchml" in measured.splitlines()[-1]
     assert measured.splitlines()[-1].endswith("output/report/as-installed/udp.json")  # no report of the channel
 
 
-def validate_counting(side: Side, channel: str, output: Path) -> None:
+def require_counted(side: Side, prefix: Path, channel: Path, output: Path) -> None:
     """The counters say what carried the allreduces; nothing but the report stays in ``output``."""
-    report = side.run_json("validate", "--ranks", RANKS, "--channel", channel, "--output", output, "--history")
+    words = ("--ranks", RANKS, "--prefix", prefix, "--channel", channel, "--output", output, "--history")
+    report = side.run_json("validate", *words)
     assert report["passed"] is True
     transports, bandwidth = report["transports"], report["bandwidth"]
     assert isinstance(transports, list)

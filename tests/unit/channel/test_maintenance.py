@@ -206,6 +206,7 @@ def solvable(packages: Iterable[tuple[str, CachedPackage]], folder: Path) -> set
     return asyncio.run(all_of())
 
 
+@pytest.mark.slow
 @given(channels(), st.integers(1, 2))
 @settings(max_examples=40)
 def test_what_remains_is_as_solvable_as_before(packages: list[tuple[str, CachedPackage]], keep: int) -> None:

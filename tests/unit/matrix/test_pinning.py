@@ -126,6 +126,7 @@ def test_the_file_that_a_tree_of_0_2_has_of_a_version_is_read_by_its_path(tmp_pa
     assert loaded.pinning.on("linux-64").values["torch"] == ("2.13",)
 
 
+@pytest.mark.slow
 def test_our_tree_over_conda_forges_pinning(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     folder = conda_forge_folder()

@@ -64,6 +64,8 @@ EXCLUDES = ("deps/mpi/**",)
 
 
 UPSTREAM = HOSTILE | LINKS | {f"clash-of-{kind}": case for kind, case in CLASHES.items()}
+USUAL = {next(iter(kinds)) for kinds in (HOSTILE, LINKS)} | {f"clash-of-{next(iter(CLASHES))}"}
+"""One of each sort."""
 HARMLESS: tuple[str | bytes, ...] = (
     "...", "..x", "x..", ".gitx", ".git-", ".github", ".gitignore", "git~2", "git~10", "agit~1", "x\\y", "x\\..\\y",
     "-x", "a b ", "a.", "c:", "\u00e4", b"\xff\xfe", "\u200cgit", "con", "a:b", "\n", ".gitmodules", "gitmod~1",
@@ -464,7 +466,9 @@ def _snapshot(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-@pytest.mark.parametrize("kind", UPSTREAM)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in USUAL else pytest.mark.slow) for kind in UPSTREAM]
+)
 def test_a_hostile_upstream_is_refused_by_name_and_nothing_is_written(
     tmp_path: Path, upstream: Path, kind: str
 ) -> None:

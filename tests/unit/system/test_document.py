@@ -90,6 +90,7 @@ for number in range(200):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["decode", "convert"])
 @pytest.mark.parametrize("kind", ["class T(msgspec.Struct):", "@dataclasses.dataclass\nclass T:"])
 def test_threads_may_begin_to_decode_a_type_at_once(kind: str, how: str) -> None:

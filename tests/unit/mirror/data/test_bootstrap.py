@@ -106,6 +106,7 @@ def run(bundle: Path, *words: str, script: Path | None = None) -> subprocess.Com
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT_S)
 
 
+@pytest.mark.slow
 def test_the_installed_program_is_handed_the_bundle(tmp_path: Path, bundle: Path) -> None:
     result = run(bundle, "--venv", str(tmp_path / "venv"))
     assert result.returncode == 7, result.stderr
