@@ -198,9 +198,16 @@ def folder_of_hip() -> Path:
     return Path(program("hip"))
 
 
-def folder_of_libfabric() -> Path:
-    """A folder with Debian's libfabric and what it loads; skips the test as ``program`` does."""
-    return Path(program("libfabric"))
+def folder_of_libfabric(folder: Path) -> Path:
+    """``folder``, made with links to Debian's libfabric and to what it loads; skips the test as ``program`` does."""
+    loaded = Path(program("libfabric"))
+    folder.mkdir()
+    for library in loaded.iterdir():
+        (folder / library.name).symlink_to(library)
+    # Debian's update-alternatives makes this one
+    (alternative,) = loaded.parent.glob("usr/lib/libpsm1/libpsm_infinipath.so.1.*")
+    (folder / "libpsm_infinipath.so.1").symlink_to(alternative)
+    return folder
 
 
 def has(name: str) -> bool:
