@@ -7,6 +7,7 @@ If several packages satisfy a requirement, the files of each count as present: t
 from __future__ import annotations
 
 import functools
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
+_log = logging.getLogger(__name__)
 Listing = tuple[frozenset[str], "Mapping[str, str]"]
 """Paths of files, and links with their targets."""
 
@@ -39,12 +41,23 @@ class Neighbour:
     listing: Callable[[], Listing]
 
 
-def neighbours_in_files(packages: Iterable[Path], *, within: Path | None = None) -> Iterator[Neighbour]:
-    """Neighbours from package files; damaged ones are left out. Others can write in ``within``, where they are then."""
+def neighbours_in_files(
+    packages: Iterable[Path],
+    *,
+    within: Path | None = None,
+    corrections: Mapping[Path, Mapping[str, object]] | None = None,
+) -> Iterator[Neighbour]:
+    """Neighbours from package files; damaged ones are left out, with a warning each.
+
+    Others can write in ``within``, where they are then. ``corrections`` are what their channel lists in place of fields
+    of theirs that no index can contain.
+    """
     for path in packages:
+        correction = functools.partial((corrections or {}).get, path)
         try:
-            index = read_index_json(path, folder=folder_of(path, within))
-        except IntegrityError:
+            index = read_index_json(path, folder=folder_of(path, within), correction=correction)
+        except IntegrityError as err:
+            _log.warning("%s; it is left out of what packages can depend on", err.message)
             continue
         listing = functools.cache(functools.partial(_listed_in_file, path, within))
         yield _neighbour(path.name, path.parent.name, index, listing)
@@ -95,7 +108,8 @@ def _neighbour(file_name: str, subdir: str, index: Mapping[str, Any], listing: C
 def _listed_in_file(path: Path, within: Path | None) -> Listing:
     try:
         return _listed(read_info_json(path, "paths.json", folder=folder_of(path, within)))
-    except IntegrityError:
+    except IntegrityError as err:
+        _log.warning("%s; none of its files is known", err.message)
         return frozenset(), {}
 
 

@@ -21,7 +21,7 @@ from channel_tools.audit.package import PackageReader
 from channel_tools.audit.policy import PACKAGE_RULES, judge
 from channel_tools.audit.reading import Reader
 from channel_tools.conda.archive import PackageInfo, read_package, visit_package
-from channel_tools.conda.metadata import check_place
+from channel_tools.conda.metadata import PATCHABLE, check_place
 from channel_tools.conda.package import OLD_SUFFIX, PACKAGE_SUFFIX, subdirs_of
 from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA
 from channel_tools.system.beneath import folder_beneath, folder_of
@@ -167,7 +167,20 @@ def channel_packages(folder: Path) -> list[Path]:
     return packages
 
 
-def _listed(subdir: Beneath) -> frozenset[str] | None:
+def channel_neighbours(folder: Path, packages: Sequence[Path]) -> Iterator[Neighbour]:
+    """Neighbours from ``packages`` of a channel's folder, in which others may write, as its repodata corrects them."""
+    files = folder_beneath(folder)
+    rows = {subdir: _listed(files.at(subdir)) or {} for subdir in {path.parent.name for path in packages}}
+    corrections = {
+        path: {key: row.get(key) for key in PATCHABLE}
+        for path in packages
+        if isinstance(row := rows[path.parent.name].get(path.name), dict)
+    }
+    return neighbours_in_files(packages, within=folder, corrections=corrections)
+
+
+def _listed(subdir: Beneath) -> dict[str, object] | None:
+    """What a subdir's repodata has of each package, by its file's name; None if there is no repodata."""
     try:
         document = decode_json(subdir.read(REPODATA, limit_bytes=INDEX_LIMIT_BYTES))
     except (FileNotFoundError, ValueError):
@@ -175,7 +188,7 @@ def _listed(subdir: Beneath) -> frozenset[str] | None:
     rows = (
         [document[key] for key in _LISTS if isinstance(document.get(key), dict)] if isinstance(document, dict) else []
     )
-    return frozenset(name for file_names in rows for name in file_names) if rows else None
+    return {name: row for listed in rows for name, row in listed.items()} if rows else None
 
 
 def distinctive_paths(folders: Sequence[Path]) -> tuple[str, ...]:
@@ -249,6 +262,7 @@ class Gate:
     cache: Path | None = None
     glibc: str | None = None
     _known: dict[Path, Neighbour] = field(default_factory=dict)
+    _seen: set[Path] = field(default_factory=set)
 
     def admit(self, package: Path) -> PackageAudit:
         """Audit a finished package. The result has the declared findings and what the channel needs to know.
@@ -266,10 +280,11 @@ class Gate:
 
     def _neighbours(self) -> list[Neighbour]:
         present = channel_packages(self.channel)
-        fresh = [path for path in present if path not in self._known]
+        fresh = [path for path in present if path not in self._seen]
         self._known |= {
-            path: neighbour for path in fresh for neighbour in neighbours_in_files([path], within=self.channel)
+            self.channel / one.subdir / one.file_name: one for one in channel_neighbours(self.channel, fresh)
         }
+        self._seen.update(fresh)
         cached = [] if self.cache is None else list(neighbours_in_cache(self.cache))
         return [self._known[path] for path in present if path in self._known] + cached
 

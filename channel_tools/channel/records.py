@@ -60,6 +60,7 @@ class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     ``record_json`` is its repodata record, ``exports_json`` its run_exports, ``about_json`` its data for
     channeldata.json, ``origin_json`` an Origin. So ten thousand packages are read, listed and written in milliseconds.
+    ``correction_json`` are the fields of the channel's patch without which no index could contain it, if there are any.
     """
 
     stamp: Stamp
@@ -69,6 +70,11 @@ class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     exports_json: bytes
     about_json: bytes
     origin_json: bytes
+    correction_json: bytes = b""
+
+    def is_right_with(self, correction: JsonObject | None) -> bool:
+        """Whether reading the package with this correction would give the same."""
+        return not self.correction_json or self.correction_json == encode_json(correction)
 
     @property
     def record(self) -> JsonObject:
@@ -125,6 +131,7 @@ class RefusedFile:
     """A file that is not indexed, cached so that it is not read again while it is unchanged.
 
     ``published`` is the package as it was indexed: if those bytes are restored, they are listed again.
+    ``correction`` is what the channel's patch had for it.
     """
 
     stamp: Stamp
@@ -132,6 +139,7 @@ class RefusedFile:
     message: str
     hint: str
     published: CachedPackage | None = None
+    correction: JsonObject | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,6 +178,7 @@ def cached_package(
         exports_json=encode_json(record.get("run_exports", {})),
         about_json=encode_json({key: info.about[key] for key in ABOUT_FIELDS if info.about.get(key)}),
         origin_json=encode_json(_origin(info)),
+        correction_json=b"" if info.correction is None else encode_json(info.correction),
     )
 
 
@@ -310,20 +319,25 @@ def refresh_records(
     """The records of the folder now; only files that are new or touched since ``known`` are read.
 
     ``skip`` names files that are not published yet. ``first_seen`` gives sha256 and index time (ms) that an earlier
-    index had for a file, for when the cache was lost. ``corrections`` are those of the channel's patches.
+    index had for a file, for when the cache was lost. ``corrections`` are those of the channel's patches: a file that
+    needs one, or was refused, is read again with another.
     """
     packages: dict[str, CachedPackage] = {}
     refused: dict[str, RefusedFile] = {}
     unread = []
     stamps, attestations = _scan_packages(folder)
     for name, stamp in stamps.items():
-        if (cached := known.packages.get(name)) is not None and cached.stamp == stamp:
+        cached, remembered, correction = (
+            known.packages.get(name),
+            known.refused.get(name),
+            (corrections or {}).get(name),
+        )
+        if cached is not None and cached.stamp == stamp and cached.is_right_with(correction):
             current = _says_attestations(cached, attestations.get(name))
             packages[name] = cached if current else attested_row(cached, folder, name)
-        elif (remembered := known.refused.get(name)) is not None and remembered.stamp == stamp:
+        elif remembered is not None and remembered.stamp == stamp and remembered.correction == correction:
             refused[name] = remembered
         elif name not in skip:
-            correction = (corrections or {}).get(name)
             unread.append(
                 _unread(known, folder, name, stamp, first_seen.get(name), now_ms=now_ms, correction=correction)
             )
@@ -396,4 +410,5 @@ def _read_file(file: _UnreadFile) -> CachedPackage | RefusedFile:
             message=escaped(err.message),  # the channel's own path may be no UTF-8
             hint=escaped(err.hint or ""),
             published=file.published,
+            correction=file.correction,
         )

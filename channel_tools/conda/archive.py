@@ -110,7 +110,8 @@ class PackageInfo:
     """The metadata of a complete package (CEP 34) and its size and hashes.
 
     ``variant`` is its hash_input.json: the variant keys that it was built with, None if it has none. ``mtime_ns`` is
-    the file's modification time when it was opened.
+    the file's modification time when it was opened. ``correction`` are the fields that its channel lists otherwise, if
+    no index can contain its own.
     """
 
     sha256: str
@@ -121,6 +122,7 @@ class PackageInfo:
     about: JsonObject
     run_exports: JsonObject | None
     variant: JsonObject | None
+    correction: Mapping[str, object] | None = None
 
 
 def read_package(
@@ -152,7 +154,7 @@ def read_package(
         parts = _parts_in(source, path)
         parts.check_names()
         read_info(parts.members("info"), path, info, note)
-        check_metadata(info, path, lambda: correction)
+        is_corrected = check_metadata(info, path, lambda: correction)
         if visitor is not None:
             visitor.visit_info(info)
         package = PackageInfo(
@@ -164,6 +166,7 @@ def read_package(
             about=optional_object(info, "about.json", path) or {},
             run_exports=optional_object(info, "run_exports.json", path),
             variant=optional_object(info, "hash_input.json", path),
+            correction=correction if is_corrected else None,
         )
         stem = f"{package.index.get('name')}-{package.index.get('version')}-{package.index.get('build')}"
         if stem != stem_of(path.name):
@@ -549,17 +552,20 @@ def path_rows(info: Mapping[str, bytes], path: Path) -> Mapping[str, PathRow]:
     return read_path_rows(content_of(info, "paths.json", path), path)
 
 
-def check_metadata(info: InfoFiles, path: Path, correction: Correction | None = None) -> None:
+def check_metadata(info: InfoFiles, path: Path, correction: Correction | None = None) -> bool:
     """Raise IntegrityError for metadata that a channel's index cannot contain, with the reason.
 
-    An index.json that only its channel's ``correction`` makes right is replaced in ``info`` by the corrected one.
+    An index.json that only its channel's ``correction`` makes right is replaced in ``info`` by the corrected one;
+    returns whether that was so.
     """
     index = info_object(info, "index.json", path)
-    if (corrected := checked_index(index, path, correction)) is not index:
+    is_corrected = (corrected := checked_index(index, path, correction)) is not index
+    if is_corrected:
         info.replace("index.json", msgspec.json.encode(corrected))
     check_about(optional_object(info, "about.json", path) or {}, path)
     check_run_exports(optional_object(info, "run_exports.json", path) or {}, path)
     check_link(optional_object(info, "link.json", path) or {}, path)
+    return is_corrected
 
 
 def stream_tar(packed: IO[bytes], packed_bytes: int, *, limit_bytes: int | None = None) -> Members:

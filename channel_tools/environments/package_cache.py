@@ -281,9 +281,13 @@ def _admit(record: RepoDataRecord, hashes: tuple[str, str], unpacked: Path, stor
 def _remove_nulls(index: Path) -> None:
     """Leave out the lists that a package has as null, which for conda is none; rattler does not link such a package."""
     document = decode_json(index.read_bytes(), dict[str, object])
-    if nulls := [key for key in _LISTS if document.get(key, ()) is None]:
+    if nulls := _nulls(document):
         readable = {key: value for key, value in document.items() if key not in nulls}
         write_bytes_atomically(index, msgspec.json.encode(readable), durable=False)
+
+
+def _nulls(index: Mapping[str, object]) -> list[str]:
+    return [key for key in _LISTS if index.get(key, ()) is None]
 
 
 def _move(unpacked: Path, final: Path, record: RepoDataRecord, store: PackageStore) -> Unpacked | None:
@@ -323,6 +327,9 @@ def _usable(folder: Path, record: RepoDataRecord, store: PackageStore) -> Unpack
         checked = _read_checked(folder)
         if checked is None or not _is_of(checked, record):
             return None
+        # earlier versions left them
+        if _nulls(decode_json((folder / "info" / "index.json").read_bytes(), dict[str, object])):
+            return None
         unpacked = _look_at(folder)
         if unpacked.private and unpacked.look == checked.look and not store.hash_all:
             return unpacked
@@ -331,7 +338,7 @@ def _usable(folder: Path, record: RepoDataRecord, store: PackageStore) -> Unpack
             return None
         if unpacked.private:
             _write_checked(folder, msgspec.structs.replace(checked, look=unpacked.look))
-    except (OSError, ChannelError, FileAccessError, IntegrityError):  # it is fetched again
+    except (OSError, ValueError, ChannelError, FileAccessError, IntegrityError):  # it is fetched again
         return None
     return unpacked
 

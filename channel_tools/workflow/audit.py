@@ -17,6 +17,7 @@ from channel_tools.audit.run import (
     audit_channel,
     audit_package,
     audit_packages,
+    channel_neighbours,
     channel_packages,
     describe_findings,
     distinctive_paths,
@@ -151,4 +152,4 @@ def machine_paths(settings: Settings | None) -> tuple[str, ...]:
 
 def _packages_of(folder: Path) -> Iterator[Neighbour]:
     """The packages of a channel's folder, in which others may write."""
-    return neighbours_in_files(channel_packages(folder), within=folder)
+    return channel_neighbours(folder, channel_packages(folder))

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,35 @@ def test_the_gate_sees_what_entered_since_it_was_made(tmp_path: Path) -> None:
     assert gate.admit(package).findings == ()
 
 
-def test_a_damaged_package_is_no_neighbour(tmp_path: Path) -> None:
+def test_a_damaged_package_is_no_neighbour_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     damaged = NEEDY.write(tmp_path)
     damaged.write_bytes(b"x")
-    assert list(neighbours_in_files([damaged])) == []
+    unlisted = Toy(name="unlisted", info={"paths.json": b"{"}).write(tmp_path)
+    (other,) = neighbours_in_files([damaged, unlisted])
+    assert other.listing() == (frozenset(), {})
+    first, second = caplog.messages
+    assert first.startswith(f"{damaged}: ")
+    assert first.endswith("; it is left out of what packages can depend on")
+    assert second.startswith(f"{unlisted}: ")
+    assert second.endswith("; none of its files is known")
+
+
+@pytest.mark.parametrize("own", [{"constrains": ("dsk[array] >=2",)}, {"depends": ("dsk[array] >=2",)}])
+def test_a_neighbour_is_what_its_channel_lists(
+    tmp_path: Path, own: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The channel has corrected its requirements, which no index could contain."""
+    package = NEEDY.write(tmp_path / "made")
+    lower = Toy(name="lower", files={"lib/liblower.so.1": library(rpath="$ORIGIN")}, **own).write(tmp_path / "channel")
+    index = tmp_path / "channel" / "linux-64" / "repodata.json"
+    gate = Gate(channel=tmp_path / "channel", build_paths=())
+    index.write_text(json.dumps({"packages.conda": {lower.name: {"depends": [], "constrains": []}}}))
+    gate.admit(package)
+    assert caplog.messages == []
+    index.unlink()
+    gate = Gate(channel=tmp_path / "channel", build_paths=())
+    for _ in range(2):
+        with pytest.raises(VerificationError, match="not known: nothing in the channel satisfies 'lower 1"):
+            gate.admit(package)
+    (message,) = caplog.messages
+    assert message.startswith(f"{lower}: its metadata has {next(iter(own))}")

@@ -754,3 +754,14 @@ def test_a_package_whose_record_was_corrected_is_installed_as_its_channel_lists_
     record = json.loads((install.prefix / "conda-meta" / "fixed-1.0-0.json").read_bytes())
     assert listed.items() <= record.items()
     install("fixed", "library", replace=True)  # from the cache, checked again
+
+
+def test_a_package_with_nulls_in_the_cache_of_an_earlier_version_is_fetched_again(
+    install: Installer, channel: ToyChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    correct(channel.add("fixed", constrains=None), constrains=[])
+    with monkeypatch.context() as earlier:
+        earlier.setattr("channel_tools.environments.package_cache._remove_nulls", lambda _index: None)
+        with pytest.raises(IntegrityError):
+            install("fixed")
+    assert "fixed-1.0" in names(install("fixed"))

@@ -168,6 +168,27 @@ def test_what_a_channel_lists_otherwise_than_a_package_says_is_published_with_it
     assert record_of(channel)["depends"] == ["dsk 2.5.*"]
 
 
+def test_a_record_is_what_the_correction_in_force_makes_it(tmp_path: Path) -> None:
+    """Also where the package was read with another one, or refused without."""
+    own: dict[str, object] = {"depends": ["dsk[array] >=2"], "constrains": ["dsk[array] >=1"]}
+    package = listed_beside(make_conda(tmp_path / "theirs", "toy", index=own), own, depends=["dsk"], constrains=[])
+    target = published(tmp_path / "channel", package, foundation=CONDA_FORGE)
+
+    def corrected(**fields: object) -> list[str]:
+        patch = Patch(records={package.name: fields}) if fields else Patch()
+        target.hotfix({"linux-64": patch}, label="main", replace=True)
+        listed = json.loads((tmp_path / "channel" / "linux-64" / "repodata.json").read_bytes())["packages.conda"]
+        return [*listed.get(package.name, {}).get("depends", ["not listed"])]
+
+    assert corrected(depends=["dsk >=2"], constrains=[]) == ["dsk >=2"]
+    assert corrected(depends=["dsk >=2"]) == ["not listed"]
+    assert corrected(depends=["dsk >=3"], constrains=["dsk <9"]) == ["dsk >=3"]
+    assert record_of(tmp_path / "channel")["constrains"] == ["dsk <9"]
+    assert corrected() == ["not listed"]
+    assert corrected(depends=["dsk"], constrains=[]) == ["dsk"]
+    assert verify_channel(open_channel(tmp_path / "channel")) == []
+
+
 def test_a_record_of_other_bytes_corrects_nothing(tmp_path: Path) -> None:
     own: dict[str, object] = {"constrains": ["dsk[array] >=2023"]}
     package = listed_beside(make_conda(tmp_path, "toy", index=own), own, constrains=[], sha256="0" * 64)
