@@ -25,6 +25,7 @@ from channel_tools.conda.addresses import (
     text_without_credentials,
     without_credentials,
 )
+from channel_tools.conda.clients import index_addresses, while_answered
 from channel_tools.conda.package import NOARCH
 from channel_tools.conda.relay import text_without_relay
 from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA, REPODATA_ZST, SHARD_INDEX
@@ -157,15 +158,18 @@ async def solve_specs(
     parsed = [parse_spec(spec) for spec in specs]
     check_local_indexes(channels, [subdir, NOARCH])
     try:
-        solved = await rattler.solve(
-            sources=channels,
-            specs=parsed,
-            gateway=gateway,
-            platforms=[rattler.Subdir(subdir), rattler.Subdir(NOARCH)],
-            locked_packages=preferred,
-            virtual_packages=virtual_packages,
-            constraints=[parse_spec(spec) for spec in constraints],
-            channel_relations="disabled",
+        solved = await while_answered(
+            rattler.solve(
+                sources=channels,
+                specs=parsed,
+                gateway=gateway,
+                platforms=[rattler.Subdir(subdir), rattler.Subdir(NOARCH)],
+                locked_packages=preferred,
+                virtual_packages=virtual_packages,
+                constraints=[parse_spec(spec) for spec in constraints],
+                channel_relations="disabled",
+            ),
+            index_addresses(channels),
         )
     except (GatewayError, FetchRepoDataError) as err:
         raise gateway_error(err, channels=channels) from err
@@ -182,7 +186,8 @@ async def _offered(gateway: rattler.Gateway, channels: Sequence[str], subdir: st
         return ""
     name = match[1]
     subdirs = [rattler.Subdir(subdir), rattler.Subdir(NOARCH)]
-    groups = await gateway.query(list(channels), subdirs, [name], recursive=False, channel_relations="disabled")
+    query = gateway.query(list(channels), subdirs, [name], recursive=False, channel_relations="disabled")
+    groups = await while_answered(query, index_addresses(channels))
     records = [record for group in groups for record in group]
     records.sort(key=lambda record: (record.version, str(record.build)), reverse=True)
     builds = list(dict.fromkeys(f"{record.version} {record.build}" for record in records))

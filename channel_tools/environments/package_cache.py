@@ -31,6 +31,7 @@ import msgspec
 from rattler.package_streaming import download_and_extract
 
 from channel_tools.conda.archive import check_metadata, path_rows, read_info, read_payload
+from channel_tools.conda.clients import while_answered
 from channel_tools.conda.contents import (
     METADATA_BYTES,
     InfoFiles,
@@ -237,7 +238,8 @@ async def _unpack(record: RepoDataRecord, folder: Path, store: PackageStore) -> 
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             with panics_reported(record.file_name):
-                sha256, md5 = await download_and_extract(store.client, record.url, folder)
+                archive = download_and_extract(store.client, record.url, folder)
+                sha256, md5 = await while_answered(archive, [record.url])
         except OSError as err:
             shutil.rmtree(folder, ignore_errors=True)
             if _BROKEN_OFF in str(err) and attempt < _ATTEMPTS:

@@ -15,7 +15,7 @@ import rattler
 from rattler.exceptions import FetchRepoDataError, GatewayError, ParseSubdirError
 
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
-from channel_tools.conda.clients import make_client
+from channel_tools.conda.clients import index_addresses, make_client, while_answered
 from channel_tools.conda.package import NOARCH, PackageKey
 from channel_tools.conda.solving import (
     check_local_indexes,
@@ -135,13 +135,15 @@ async def query_records(
     check_local_indexes(channels, [*platforms, NOARCH])
     subdirs = [rattler.Subdir(subdir) for subdir in (*platforms, NOARCH)]
     try:
-        return await gateway.query(list(channels), subdirs, names, recursive=False, channel_relations="disabled")
+        query = gateway.query(list(channels), subdirs, names, recursive=False, channel_relations="disabled")
+        return await while_answered(query, index_addresses(channels))
     except (GatewayError, FetchRepoDataError) as err:
         raise gateway_error(err, channels=channels) from err
 
 
 async def _names_in(gateway: rattler.Gateway, channels: Sequence[str], subdir: str) -> set[str]:
-    names = await gateway.names(list(channels), [rattler.Subdir(subdir)], channel_relations="disabled")
+    query = gateway.names(list(channels), [rattler.Subdir(subdir)], channel_relations="disabled")
+    names = await while_answered(query, index_addresses(channels))
     return {name.normalized for name in names}
 
 

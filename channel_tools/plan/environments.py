@@ -32,6 +32,7 @@ from rattler import (
 )
 from rattler.exceptions import FetchRepoDataError, GatewayError, SolverError
 
+from channel_tools.conda.clients import while_answered
 from channel_tools.conda.metadata import UNDATED_S
 from channel_tools.conda.specs import InvalidSpecError, as_record, is_virtual, read_spec, spec_name
 from channel_tools.plan.foundation import not_asked_for
@@ -271,7 +272,7 @@ class EnvironmentSolver:
         pinned: Sequence[RepoDataRecord] = (),
     ) -> list[RepoDataRecord]:
         try:
-            return await solve(
+            solution = solve(
                 [own, *self._foundation.all_sources],
                 specs,
                 gateway=self._gateway,
@@ -281,6 +282,7 @@ class EnvironmentSolver:
                 virtual_packages=self._virtual_packages,
                 channel_priority=self._priority,
             )
+            return await while_answered(solution, self._foundation.asked)
         except (GatewayError, FetchRepoDataError) as err:
             raise self._unreadable(err) from None
 
@@ -371,12 +373,13 @@ class EnvironmentSolver:
         if self._foundation.requirements is not None and not self._foundation.further:
             indexes = cast("Sequence[SparseRepoData]", self._foundation.sources)
             return [*self.own.records(name), *(record for index in indexes for record in index.load_records(name))]
-        groups = await self._gateway.query(
+        query = self._gateway.query(
             cast("list[Channel]", [self.own, *self._foundation.all_sources]),
             self._platforms,  # type: ignore[arg-type]  # as in solve
             [name],
             recursive=False,
         )
+        groups = await while_answered(query, self._foundation.asked)
         return [record for group in groups for record in group]
 
 

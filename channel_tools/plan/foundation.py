@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from rattler import Channel, SparseRepoData
 
 from channel_tools.conda.addresses import channel_address, channel_name, local_path
+from channel_tools.conda.clients import index_addresses
 from channel_tools.conda.package import NOARCH
 from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA, RUN_EXPORTS
 from channel_tools.conda.solving import check_indexes
@@ -97,6 +98,11 @@ class FoundationIndex:
         """The foundation and the further channels, in order of priority."""
         further = tuple(source for channel in self.further for source in channel.sources)
         return (*self.sources, *further) if self.shares_channel else (*further, *self.sources)
+
+    @property
+    def asked(self) -> list[str]:
+        """The addresses of the indexes that are not in folders."""
+        return index_addresses(str(source.base_url) for source in self.all_sources if isinstance(source, Channel))
 
     def further_of(self, record: RepoDataRecord) -> FurtherChannel | None:
         """The further channel that a record is from, None if it is the foundation's."""

@@ -27,6 +27,7 @@ from channel_tools.conda.addresses import (
     with_credentials_of,
     without_credentials,
 )
+from channel_tools.conda.clients import while_answered
 from channel_tools.conda.package import NOARCH
 from channel_tools.conda.platforms import SUPPORTED_PLATFORMS, current_platform
 from channel_tools.conda.repodata import REPODATA, encode_json
@@ -171,7 +172,8 @@ async def find_records(foundation: FoundationIndex, names: Collection[str], plat
         gateway = Gateway(cache_dir=foundation.cache, client=foundation.client)
         sources = cast("list[Channel]", list(foundation.all_sources))
         platforms = [platform, NOARCH]
-        groups = await gateway.query(sources, platforms, sorted(names), recursive=False)  # type: ignore[arg-type]
+        query = gateway.query(sources, platforms, sorted(names), recursive=False)  # type: ignore[arg-type]
+        groups = await while_answered(query, foundation.asked)
     except (GatewayError, FetchRepoDataError, OSError) as err:
         message = f"the index of {foundation.label} cannot be read: {' '.join(str(err).split())}"
         raise NetworkError(message, hint="check the address and the network, then run it again") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rattler.package import RunExportsJson
 
 from channel_tools.conda.addresses import is_web, without_credentials
-from channel_tools.conda.clients import make_client, make_http_client
+from channel_tools.conda.clients import make_client, make_http_client, while_answered
 from channel_tools.conda.package import RunExports
 from channel_tools.conda.repodata import RUN_EXPORTS, unpack_index
 from channel_tools.plan.run_exports import RunExportsIndex, given_in, parse_index
@@ -74,7 +74,7 @@ class RemoteRunExports:
                     if response.status == _NOT_FOUND:
                         return None
             _addresses, reader = make_client([self._address])
-            run_exports = await RunExportsJson.from_remote_url(reader, url)
+            run_exports = await while_answered(RunExportsJson.from_remote_url(reader, url), [url])
             if run_exports is None:
                 return RunExports()
             return RunExports(

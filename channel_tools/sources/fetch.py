@@ -13,15 +13,13 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from debian.deb822 import Deb822
 
-from channel_tools.conda.addresses import local_path, scheme_of
+from channel_tools.conda.addresses import is_web, local_path
 from channel_tools.foundation.apt import Apt, complaints, host_sources
 from channel_tools.sources.git import GitFetcher
 from channel_tools.sources.model import SUPPLY_HINT, NeededSource, SourceMirrors, file_name_of
@@ -30,13 +28,13 @@ from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import disk_full_reported, sha256_of_file
 from channel_tools.system.http.download import Cancelled, Download, download
-from channel_tools.system.http.pace import Arrivals, Retry, Timeouts, TooSlowError
+from channel_tools.system.http.pace import Retry
 from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.processes import run_command
 from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from channel_tools.sources.store import SourceStore
@@ -119,8 +117,6 @@ def _find(text: str, sha256: str) -> DebianFile | None:
 
 SOURCE_RETRY = Retry(attempts=3)
 """Fewer attempts than elsewhere, since a source has other addresses."""
-_FTP_TIMEOUT_S = 30.0
-_CHUNK_BYTES = 1 << 18
 NO_MIRRORS = SourceMirrors()
 
 
@@ -297,9 +293,10 @@ class _Run:
         With it comes the name that a server gives the file.
         """
         local, name = local_path(url), None
-        if local is None and scheme_of(url) == "ftp":
-            _download_ftp(url, part, on_bytes=self.task.advance)
-        elif local is None:
+        if local is None and not is_web(url):
+            where = self.client.credentials.redact(url)
+            raise NetworkError(f"{where}: sources are read from addresses of http, https and file")
+        if local is None:
             request = Download(
                 url=url,
                 folder=Beneath(root=part.parent),
@@ -327,20 +324,6 @@ class _Run:
             shutil.rmtree(folder, ignore_errors=True)
         self.progress.note(f"{need.names[0]}: {need.urls[0]}")
         return None
-
-
-def _download_ftp(url: str, part: Path, *, on_bytes: Callable[[int], None]) -> None:
-    """Fetch a whole file by FTP, with the standard library. Raises NetworkError."""
-    try:
-        with urllib.request.urlopen(url, timeout=_FTP_TIMEOUT_S) as stream, part.open("wb") as writing:  # noqa: S310
-            arrivals = Arrivals(timeouts=Timeouts(read_s=_FTP_TIMEOUT_S))
-            while chunk := arrivals.read(lambda: stream.read1(_CHUNK_BYTES)):
-                writing.write(chunk)
-                on_bytes(len(chunk))
-    except TooSlowError as err:
-        raise NetworkError(f"{url}: {err}") from None
-    except (urllib.error.URLError, TimeoutError, ConnectionError, EOFError) as err:
-        raise NetworkError(f"{url}: {getattr(err, 'reason', '') or type(err).__name__}") from None
 
 
 def _placed(url: str, error: ChannelToolsError) -> ChannelToolsError:

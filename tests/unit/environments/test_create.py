@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import rattler
 
+from channel_tools.conda import clients
 from channel_tools.environments import (
     EnvironmentResult,
     ExistingEnvironmentError,
@@ -25,12 +26,15 @@ from channel_tools.environments import (
     extend_environment,
 )
 from channel_tools.environments.state import Unfinished, mark_unfinished
+from channel_tools.pins.solve import solve_lock
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
+from channel_tools.system.http.pace import Timeouts
 from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.progress import SilentProgress
 from tests.support.conda_history import conda_requests
+from tests.support.endless_server import endless
 from tests.unit.environments.conftest import make_channel
-from tests.unit.environments.toychannel import PREFIX_PLACEHOLDER, SUBDIR, ToyChannel, served
+from tests.unit.environments.toychannel import PREFIX_PLACEHOLDER, SUBDIR, ToyChannel, move_packages, served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -624,6 +628,55 @@ class TestUnreachableChannel:
             address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(NetworkError, match=r"the channel's index cannot be reached.*[Rr]efused"):
             install("tool", address=address)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What rattler asks for is asked for by ours after a moment, which waits for a moment."""
+    monkeypatch.setattr(clients, "_ASK_AFTER_S", 0.1)
+    monkeypatch.setattr(clients, "_TIMEOUTS", Timeouts(connect_s=1.0, read_s=0.2))
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+ENDLESS = {"nothing": b"", "headers": HEAD + b"X-Slow: ", "body": HEAD + b"Content-Length: 1000000\r\n\r\n"}
+
+
+@pytest.mark.usefixtures("impatient")
+class TestServerThatSendsAlmostNothing:
+    @pytest.mark.parametrize("sent", ENDLESS)
+    def test_for_the_index(self, install: Installer, sent: str) -> None:
+        with endless(ENDLESS[sent], b"x" if sent != "nothing" else b"", 0.02) as address:
+            with pytest.raises(NetworkError, match="its server sends nothing, or almost nothing") as caught:
+                install("tool", address=f"{address}/ours")
+            assert caught.value.message.startswith(f"{address}/ours/noarch/")
+        assert not install.prefix.exists()
+
+    @pytest.mark.parametrize("sent", ENDLESS)
+    def test_for_a_package(self, install: Installer, channel: ToyChannel, sent: str) -> None:
+        with endless(ENDLESS[sent], b"x" if sent != "nothing" else b"", 0.02) as address:
+            move_packages(channel.root, f"{address}/SUBDIR/", install.root / "elsewhere")
+            with pytest.raises(NetworkError, match="its server sends nothing, or almost nothing") as caught:
+                install("tool")
+            assert caught.value.message.startswith(f"{address}/{SUBDIR}/")
+            moved = channel.root / SUBDIR / "repodata.json"
+            moved.write_text(moved.read_text().replace(address, (install.root / "elsewhere").as_uri()))
+        assert "tool-1.0" in names(install("tool"))
+
+    @pytest.mark.parametrize("sent", ENDLESS)
+    def test_for_a_lock(self, tmp_path: Path, sent: str) -> None:
+        with endless(ENDLESS[sent], b"x" if sent != "nothing" else b"", 0.02) as address:
+            lock = solve_lock(
+                "toy", ["tool"], [address], [SUBDIR], virtual_packages={SUBDIR: ()}, package_cache=tmp_path / "cache"
+            )
+            with pytest.raises(NetworkError, match="its server sends nothing, or almost nothing"):
+                asyncio.run(lock)
+
+    def test_what_is_only_slow_is_waited_for(
+        self, install: Installer, channel: ToyChannel, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(clients, "_ASK_AFTER_S", 0.001)
+        with served(channel.root) as address:
+            assert names(install("tool", address=address)) == ["library-2.0", "tool-1.0"]
 
 
 def cut(archive: Path) -> None:

@@ -135,6 +135,29 @@ def test_metadata_changed_in_place(scene: Scene) -> None:
     assert "2.targets.json" in rejected(scene.second, scene, "too long")
 
 
+STRANGE: dict[str, Callable[[bytes], bytes]] = {
+    "bytes that are no UTF-8": lambda content: b"\xff\xfe" + content,
+    "a text that is no UTF-8": lambda content: content.replace(b'"expires":"2', b'"expires":"\xff', 1),
+    "UTF-16": lambda content: content.decode().encode("utf-16"),
+    "half a character": lambda _content: b'{"signed":{"_type":"\\ud800"},"signatures":[]}',
+    "lists in lists": lambda _content: b'{"signed":' + b"[" * 300_000,
+    "a long number": lambda content: content.replace(b'"version":2', b'"version":' + b"9" * 100_000, 1),
+    "no object": lambda _content: b"[]",
+}
+
+
+@pytest.mark.parametrize("name", ["timestamp.json", "2.snapshot.json", "2.targets.json"])
+@pytest.mark.parametrize("kind", STRANGE)
+def test_metadata_that_no_client_can_read(scene: Scene, name: str, kind: str) -> None:
+    path = scene.second / "metadata" / name
+    content = path.read_bytes()
+    path.write_bytes(STRANGE[kind](content))
+    assert path.read_bytes() != content
+    with pytest.raises(BundleRejectedError, match=name.replace(".", "[.]")):
+        import_to(scene.second, scene.far)
+    assert import_to(scene.first, scene.far).version == 1  # nothing has changed there
+
+
 def test_metadata_changed_without_changing_its_length(scene: Scene) -> None:
     path = scene.second / "metadata" / "2.targets.json"
     content = path.read_bytes()

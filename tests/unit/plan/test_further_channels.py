@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.channel import Foundation, create_channel, open_channel
+from channel_tools.conda import clients
 from channel_tools.plan.further_channels import require_here
 from channel_tools.plan.lock import read_lock
 from channel_tools.requests.foundation import LockRequest
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import NetworkError, UsageError
+from channel_tools.system.http.pace import Timeouts
 from channel_tools.system.settings import Settings, make_settings
 from channel_tools.workflow.foundation_lock import change_lock
 from channel_tools.workflow.plan import plan_request
+from tests.support.endless_server import endless
 from tests.unit.matrix.toytree import FILES, FOUNDATION, PLATFORM, write_foundation, write_tree
 
 if TYPE_CHECKING:
@@ -145,6 +148,19 @@ def test_an_address_that_cannot_be_recorded_is_an_error(
         plan(settings, *further)
     assert "secret" not in f"{raised.value}{raised.value.hint}"
     assert raised.value.hint
+
+
+@pytest.mark.parametrize(("sent", "more"), [(b"", b""), (b"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n", b"x")])
+def test_one_whose_server_sends_almost_nothing_is_not_waited_for(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, sent: bytes, more: bytes
+) -> None:
+    monkeypatch.setattr(clients, "_ASK_AFTER_S", 0.1)
+    monkeypatch.setattr(clients, "_TIMEOUTS", Timeouts(connect_s=1.0, read_s=0.2))
+    with endless(sent, more, 0.02) as address:
+        for ask in (plan, fill_lock):
+            with pytest.raises(NetworkError, match="its server sends nothing, or almost nothing") as caught:
+                ask(settings, f"{address}/lab")
+            assert caught.value.message.startswith(f"{address}/lab/noarch/")
 
 
 def test_a_build_without_a_network_names_what_it_needs_of_them(settings: Settings, tmp_path: Path) -> None:

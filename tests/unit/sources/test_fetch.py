@@ -52,6 +52,18 @@ def test_mirrors_are_tried_in_turn(store: SourceStore) -> None:
     assert list(store.incoming.iterdir()) == []
 
 
+@pytest.mark.parametrize("scheme", ["ftp", "FTP", "s3", "sftp"])
+def test_an_address_of_which_no_source_is_read_says_which_are(store: SourceStore, scheme: str) -> None:
+    address = f"{scheme}://me:word@host.invalid/toy-1.tar.gz"
+    with pytest.raises(NetworkError) as caught:
+        fetch(store, file_need(CONTENT, address))
+    said = str(caught.value)
+    assert "://host.invalid/toy-1.tar.gz: sources are read from addresses of http, https and file" in said
+    assert "word" not in said
+    with serving({"/good": Served(content=CONTENT)}) as host:
+        fetch(store, file_need(CONTENT, address, f"{host.address}/good"))
+
+
 def test_a_sites_mirrors_are_tried_before_the_recipes_addresses(store: SourceStore, tmp_path: Path) -> None:
     folder = tmp_path / "mirror" / "releases"
     folder.mkdir(parents=True)

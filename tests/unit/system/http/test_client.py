@@ -1,12 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
-import contextlib
-import socket
 import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +11,7 @@ from channel_tools.conda.clients import ChannelCredentials, make_http_client
 from channel_tools.system.errors import ConfigError, NetworkError
 from channel_tools.system.http.client import HttpClient, MissingError, netrc_authorization, proxy_of
 from channel_tools.system.http.pace import Retry, Timeouts, TransientError
+from tests.support.endless_server import endless
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 
 CONTENT = bytes(range(256)) * 1000
@@ -134,32 +130,6 @@ def test_what_does_not_end_has_an_end(kind: str) -> None:
         with pytest.raises(NetworkError, match=words) as caught:
             patient.read(address, limit_bytes=100_000)
         assert caught.value.message.startswith(address)
-
-
-@contextmanager
-def endless(head: bytes, piece: bytes, pause_s: float) -> Iterator[str]:
-    """The address of a server that answers with ``head``, and then with ``piece`` again and again, until it is left."""
-    ended = threading.Event()
-
-    def answer(connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            connection.recv(1 << 16)
-            connection.sendall(head)
-            while not ended.wait(pause_s):
-                connection.sendall(piece)
-                if not piece:
-                    ended.wait()
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/index"
-        ended.set()
-        listening.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_file_that_is_missing_is_told_apart() -> None:
