@@ -20,8 +20,13 @@ using namespace std::chrono_literals;
 
 // MPI moves a piece of a large message at each test: several to a look, so that locks and clocks cost little beside it.
 constexpr int kTestsInLook = 4;
-// A look that finds nothing takes tenths of a microsecond; one that copies, several.
-constexpr auto kBusyLook = 3us;
+// A look that copies takes several times as long as one that finds nothing, which is
+// a microsecond or several: by the MPI library, and by what is under way in it.
+constexpr int kBusyTimes = 4;
+constexpr auto kShortestBusyLook = 3us;
+constexpr auto kLongestEmptyLook = 50us;
+// The next piece of a message is some times as far away as this one took to copy.
+constexpr int kActivityTimes = 32;
 // How long a core is kept for what may come at any moment, and then given away for
 // a turn of the scheduler between looks, until the pauses begin.
 constexpr auto kKeepTime = 30us;
@@ -46,9 +51,13 @@ std::string seconds_in_words(std::chrono::milliseconds time) {
 
 Backoff::Backoff() : last_activity_(Clock::now()) {}
 
+// Without data, too, looks are long at times: the first after a pause, with cold caches,
+// and those that an interrupt falls into. So a look counts by the time that it took.
 std::chrono::nanoseconds Backoff::after_look(Clock::time_point before, Clock::time_point after) {
-    if (after - before > kBusyLook) {
-        last_activity_ = after;
+    const Clock::duration took = after - before;
+    shortest_look_ = std::min(shortest_look_, took);
+    if (took > std::clamp<Clock::duration>(kBusyTimes * shortest_look_, kShortestBusyLook, kLongestEmptyLook)) {
+        last_activity_ = std::min(after, last_activity_ + kActivityTimes * took);
     }
     const std::chrono::nanoseconds quiet = after - last_activity_;
     if (quiet < kSpinTime) {

@@ -19,10 +19,11 @@
 
 namespace torch_mpi {
 
-// How long to leave MPI alone between two looks. A look that took long has moved
-// data, and more is likely to come soon: then it is looked again at once. After
-// that the pauses grow with the time in which nothing came, so that a rank that
-// waits long for others leaves its core to them.
+// How long to leave MPI alone between two looks. A look that took long, measured by
+// the shortest of this wait, has moved data, and more is likely to come soon: then it
+// is looked again at once, for a time in proportion to what it took. After that the
+// pauses grow with the time in which nothing came, so that a rank that waits long for
+// others leaves its core to them.
 class Backoff {
   public:
     Backoff();
@@ -37,6 +38,7 @@ class Backoff {
 
   private:
     Clock::time_point last_activity_;
+    Clock::duration shortest_look_ = std::chrono::hours(1);
 };
 
 // What has not ended, and how much it is.
