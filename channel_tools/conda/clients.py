@@ -16,19 +16,14 @@ then .netrc. Only rattler reads the system's keyring.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 import json
 import logging
 import os
 import re
-import threading
-import time
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from rattler import Config
 from rattler.exceptions import AuthenticationStorageError
@@ -57,31 +52,24 @@ from channel_tools.conda.addresses import (
     without_quoted,
     without_user,
 )
-from channel_tools.conda.package import NOARCH
 from channel_tools.conda.relay import RELAY_HOST, start_relay
-from channel_tools.conda.repodata import REPODATA, REPODATA_ZST, SHARD_INDEX
 from channel_tools.conda.user_settings import find_user_settings
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import ChannelToolsError, ConfigError, NetworkError
+from channel_tools.system.errors import ConfigError
 from channel_tools.system.http.client import HttpClient, Tls, basic_authorization, netrc_authorization
-from channel_tools.system.http.pace import Timeouts, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from channel_tools.conda.user_settings import UserSettings
     from channel_tools.system.http.client import Credentials
-    from channel_tools.system.http.pace import Retry
+    from channel_tools.system.http.pace import Retry, Timeouts
 
 
 _log = logging.getLogger(__name__)
 
 
 _NO_PROXY = ("no_proxy", "NO_PROXY")
-_Result = TypeVar("_Result")
-_ASK_AFTER_S = 30.0
-_ASKED_BYTES = 1 << 16
-_TIMEOUTS = Timeouts()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,70 +148,6 @@ def relayed_by(client: HttpClient, channels: Mapping[str, str]) -> dict[str, lis
     direct = [host for name in _NO_PROXY for host in os.environ.get(name, "").split(",") if host]
     os.environ.update(dict.fromkeys(_NO_PROXY, ",".join(dict.fromkeys([*direct, RELAY_HOST]))))
     return {plain: [relay.address_of(plain)] for plain in channels}
-
-
-async def while_answered(work: Awaitable[_Result], addresses: Iterable[str]) -> _Result:
-    """What rattler makes of the answers of servers, which have to send something.
-
-    rattler waits five minutes for a file, up to four times, and then asks for the next form of it. So if it takes long,
-    ours asks for the ``addresses`` that are of the web, again and again. Raises NetworkError for one whose server sends
-    nothing, or almost nothing.
-    """
-    asked = [address for address in addresses if is_web(address)]
-    task = asyncio.ensure_future(work)
-    try:
-        while asked and not task.done():
-            await asyncio.wait({task}, timeout=_ASK_AFTER_S)
-            if not task.done():
-                answers = _in_background(functools.partial(_check_answers, asked))
-                both: set[asyncio.Future[Any]] = {task, answers}
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                if not task.done() and (error := answers.result()) is not None:
-                    raise error
-        return await task
-    finally:
-        task.cancel()
-
-
-def index_addresses(channels: Iterable[str]) -> list[str]:
-    """Where channels have their indexes of noarch, in each form: one of them is what clients ask for first."""
-    forms = (SHARD_INDEX, REPODATA_ZST, REPODATA)
-    return [f"{channel.rstrip('/')}/{NOARCH}/{name}" for channel in channels for name in forms]
-
-
-def _in_background(check: Callable[[], None]) -> asyncio.Future[ChannelToolsError | None]:
-    """The error of a check that nobody waits for once it is of no interest, as asyncio would for its own threads."""
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[ChannelToolsError | None] = loop.create_future()
-
-    def run() -> None:
-        error = None
-        try:
-            check()
-        except ChannelToolsError as err:
-            error = err
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(found.set_result, error)
-
-    threading.Thread(target=run, name="answers", daemon=True).start()
-    return found
-
-
-def _check_answers(addresses: Sequence[str]) -> None:
-    client = make_http_client(dict(os.environ), timeouts=_TIMEOUTS)
-    for address in addresses:
-        started = time.monotonic()
-        try:
-            with client.open("GET", address) as response:
-                received = 0
-                while response.status == HTTPStatus.OK and received < _ASKED_BYTES and (chunk := response.read1()):
-                    received += len(chunk)
-        except TransientError as err:
-            # what is refused at once, rattler is told as well
-            if time.monotonic() - started >= min(_TIMEOUTS.connect_s, _TIMEOUTS.read_s):
-                message = f"{without_credentials(address)}: its server sends nothing, or almost nothing: {err}"
-                hint = "check the address and the network, then run the same command again"
-                raise NetworkError(message, hint=hint) from None
 
 
 class KeyCredentials:

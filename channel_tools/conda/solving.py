@@ -25,7 +25,7 @@ from channel_tools.conda.addresses import (
     text_without_credentials,
     without_credentials,
 )
-from channel_tools.conda.clients import index_addresses, while_answered
+from channel_tools.conda.answers import index_addresses, while_answered
 from channel_tools.conda.package import NOARCH
 from channel_tools.conda.relay import text_without_relay
 from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA, REPODATA_ZST, SHARD_INDEX

@@ -30,8 +30,8 @@ from typing import IO, TYPE_CHECKING, cast
 import msgspec
 from rattler.package_streaming import download_and_extract
 
+from channel_tools.conda.answers import while_answered
 from channel_tools.conda.archive import check_metadata, path_rows, read_info, read_payload
-from channel_tools.conda.clients import while_answered
 from channel_tools.conda.contents import (
     METADATA_BYTES,
     InfoFiles,
@@ -330,7 +330,8 @@ def _usable(folder: Path, record: RepoDataRecord, store: PackageStore) -> Unpack
         if checked is None or not _is_of(checked, record):
             return None
         # earlier versions left them
-        if _nulls(decode_json((folder / "info" / "index.json").read_bytes(), dict[str, object])):
+        index = Beneath(root=folder).read("info/index.json", limit_bytes=METADATA_BYTES["index.json"])
+        if _nulls(decode_json(index, dict[str, object])):
             return None
         unpacked = _look_at(folder)
         if unpacked.private and unpacked.look == checked.look and not store.hash_all:

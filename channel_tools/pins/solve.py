@@ -15,7 +15,8 @@ import rattler
 from rattler.exceptions import FetchRepoDataError, GatewayError, ParseSubdirError
 
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
-from channel_tools.conda.clients import index_addresses, make_client, while_answered
+from channel_tools.conda.answers import index_addresses, while_answered
+from channel_tools.conda.clients import make_client
 from channel_tools.conda.package import NOARCH, PackageKey
 from channel_tools.conda.solving import (
     check_local_indexes,

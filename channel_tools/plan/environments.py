@@ -32,7 +32,7 @@ from rattler import (
 )
 from rattler.exceptions import FetchRepoDataError, GatewayError, SolverError
 
-from channel_tools.conda.clients import while_answered
+from channel_tools.conda.answers import while_answered
 from channel_tools.conda.metadata import UNDATED_S
 from channel_tools.conda.specs import InvalidSpecError, as_record, is_virtual, read_spec, spec_name
 from channel_tools.plan.foundation import not_asked_for

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from rattler import Channel, SparseRepoData
 
 from channel_tools.conda.addresses import channel_address, channel_name, local_path
-from channel_tools.conda.clients import index_addresses
+from channel_tools.conda.answers import index_addresses
 from channel_tools.conda.package import NOARCH
 from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA, RUN_EXPORTS
 from channel_tools.conda.solving import check_indexes

@@ -27,7 +27,7 @@ from channel_tools.conda.addresses import (
     with_credentials_of,
     without_credentials,
 )
-from channel_tools.conda.clients import while_answered
+from channel_tools.conda.answers import while_answered
 from channel_tools.conda.package import NOARCH
 from channel_tools.conda.platforms import SUPPORTED_PLATFORMS, current_platform
 from channel_tools.conda.repodata import REPODATA, encode_json

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from rattler.package import RunExportsJson
 
 from channel_tools.conda.addresses import is_web, without_credentials
-from channel_tools.conda.clients import make_client, make_http_client, while_answered
+from channel_tools.conda.answers import while_answered
+from channel_tools.conda.clients import make_client, make_http_client
 from channel_tools.conda.package import RunExports
 from channel_tools.conda.repodata import RUN_EXPORTS, unpack_index
 from channel_tools.plan.run_exports import RunExportsIndex, given_in, parse_index

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import rattler
 
-from channel_tools.conda import clients
+from channel_tools.conda import answers
 from channel_tools.environments import (
     EnvironmentResult,
     ExistingEnvironmentError,
@@ -633,8 +633,8 @@ class TestUnreachableChannel:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What rattler asks for is asked for by ours after a moment, which waits for a moment."""
-    monkeypatch.setattr(clients, "_ASK_AFTER_S", 0.1)
-    monkeypatch.setattr(clients, "_TIMEOUTS", Timeouts(connect_s=1.0, read_s=0.2))
+    monkeypatch.setattr(answers, "_ASK_AFTER_S", 0.1)
+    monkeypatch.setattr(answers, "_TIMEOUTS", Timeouts(connect_s=1.0, read_s=0.2))
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -674,7 +674,7 @@ class TestServerThatSendsAlmostNothing:
     def test_what_is_only_slow_is_waited_for(
         self, install: Installer, channel: ToyChannel, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(clients, "_ASK_AFTER_S", 0.001)
+        monkeypatch.setattr(answers, "_ASK_AFTER_S", 0.001)
         with served(channel.root) as address:
             assert names(install("tool", address=address)) == ["library-2.0", "tool-1.0"]
 

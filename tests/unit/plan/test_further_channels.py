@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.channel import Foundation, create_channel, open_channel
-from channel_tools.conda import clients
+from channel_tools.conda import answers
 from channel_tools.plan.further_channels import require_here
 from channel_tools.plan.lock import read_lock
 from channel_tools.requests.foundation import LockRequest
@@ -154,8 +154,8 @@ def test_an_address_that_cannot_be_recorded_is_an_error(
 def test_one_whose_server_sends_almost_nothing_is_not_waited_for(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, sent: bytes, more: bytes
 ) -> None:
-    monkeypatch.setattr(clients, "_ASK_AFTER_S", 0.1)
-    monkeypatch.setattr(clients, "_TIMEOUTS", Timeouts(connect_s=1.0, read_s=0.2))
+    monkeypatch.setattr(answers, "_ASK_AFTER_S", 0.1)
+    monkeypatch.setattr(answers, "_TIMEOUTS", Timeouts(connect_s=1.0, read_s=0.2))
     with endless(sent, more, 0.02) as address:
         for ask in (plan, fill_lock):
             with pytest.raises(NetworkError, match="its server sends nothing, or almost nothing") as caught:
