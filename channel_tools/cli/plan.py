@@ -110,6 +110,24 @@ def show_plan(settings: Settings, request: PlanRequest, *, why: bool, as_json: b
     if runs_on is not None:
         print_gap()
         print_line(f"base {foundation.base_in_words}: what is built runs on {runs_on}")
+    elif by_glibc := glibc_of([(package.name, package.rendered.variant) for package in planned.packages]):
+        print_gap()
+        print_line(f"what is built runs on {by_glibc}")
+
+
+def glibc_of(packages: Iterable[Named]) -> str:
+    """The glibc that packages are built with, and which want more than the others; "" if none is compiled.
+
+    >>> glibc_of([("a", {"c_stdlib_version": "2.17"}), ("b", {"c_stdlib_version": "2.28"})])
+    'glibc 2.17 or later, and b on 2.28 or later (its c_stdlib_version)'
+    """
+    names: dict[str, list[str]] = {}
+    for name, variant in packages:
+        if (version := str(variant.get("c_stdlib_version", ""))) and name not in names.setdefault(version, []):
+            names[version].append(name)
+    versions = sorted(names, key=lambda version: tuple(map(int, version.split("."))))
+    more = [f"and {', '.join(names[version])} on {version} or later (its c_stdlib_version)" for version in versions[1:]]
+    return ", ".join([f"glibc {versions[0]} or later", *more]) if versions else ""
 
 
 def _print_unsatisfiable(planned: Plan) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from channel_tools.cli import console
 from channel_tools.cli.app import app
-from channel_tools.cli.plan import variant_texts
+from channel_tools.cli.plan import glibc_of, variant_texts
 from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.system.settings import Settings
 from channel_tools.workflow import foundation
@@ -85,3 +85,15 @@ def test_the_toolchain_is_shown_only_where_it_differs() -> None:
         "cxx_compiler_version=13 transport=udp",
         "python=3.11",
     ]
+
+
+def test_what_is_built_with_more_than_the_oldest_glibc_is_named() -> None:
+    built: list[tuple[str, dict[str, object]]] = [
+        ("new", {"c_stdlib_version": "2.28", "python": "3.11"}),
+        ("new", {"c_stdlib_version": "2.28", "python": "3.12"}),
+        ("old", {"c_stdlib_version": "2.9"}),
+        ("data", {}),
+    ]
+    assert glibc_of(built) == "glibc 2.9 or later, and new on 2.28 or later (its c_stdlib_version)"
+    assert glibc_of(built[:2]) == "glibc 2.28 or later"
+    assert glibc_of(built[3:]) == ""
