@@ -141,8 +141,9 @@ def _submit(scheduler: Scheduler, script: Path, options: Sequence[str], asks: st
     try:
         return scheduler.submit(script, options)
     except CommandError as err:
-        advice = _ADVICE[remedy_for(err.message)]
-        raise CommandError(err.message, hint=f"it requests {asks}{advice}" if advice else err.hint) from None
+        otherwise = "; change that by --submit-option, or in the script that --emit writes"
+        advice = _ADVICE[remedy_for(err.message)] or otherwise
+        raise CommandError(err.message, hint=err.hint or f"it requests {asks}{advice}") from None
 
 
 class _Follower:

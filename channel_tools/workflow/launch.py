@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import LoadedTree, Stack
     from channel_tools.ranks.plan import RankPlan
     from channel_tools.requests.launch import ScriptRequest
+    from channel_tools.requests.names import SchedulerName
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.validate.model import ValidationMethod
@@ -102,13 +103,21 @@ def write_job(settings: Settings, request: ScriptRequest, *, environ: Mapping[st
         gpus=method.uses_gpus(stack.validation),
         folder=request.folder,
     )
-    profile = read_profile(prefix)
-    # on a login node of the fabric; elsewhere the scheduler would not know the option
-    asks = profile is not None and profile.wants_alternative_rendezvous and profile.is_for(root)
-    more = (NETWORK_OPTION,) if asks and request.emit == "slurm" and request.node_count > 1 else ()
+    more = network_options(prefix, request.emit, request.node_count, root=root)
     if request.network is not None:
         more = (f"--network={request.network}",)
     return job_script(options, command, submit_options=more)
+
+
+def network_options(prefix: Path, scheduler: SchedulerName, nodes: int, *, root: Path = ROOT) -> tuple[str, ...]:
+    """The scheduler's option for the alternative rendezvous that the profile of the environment wants, or none.
+
+    ``root`` has /sys: asked for on a node of the fabric; elsewhere the scheduler would not know the option. Raises as
+    read_profile does.
+    """
+    profile = read_profile(prefix)
+    asks = profile is not None and profile.wants_alternative_rendezvous and profile.is_for(root)
+    return (NETWORK_OPTION,) if asks and scheduler == "slurm" and nodes > 1 else ()
 
 
 def root_words(settings: Settings) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from channel_tools.build.cluster import check_work_is_shared
 from channel_tools.channel import open_channel
 from channel_tools.conda.platforms import current_platform
+from channel_tools.doctor.model import ROOT
 from channel_tools.environments import installed_builds
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.ranks.hosts import hosts_of_this_job
@@ -48,7 +49,7 @@ from channel_tools.validate.nccl.nccl_tests import describe_nccl_tests, judge_nc
 from channel_tools.validate.report import VariantResult
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
 from channel_tools.workflow.environment import built_requests, install_channels, naming_cuda, variants_of
-from channel_tools.workflow.launch import installed_stack, method_of, method_options, root_words
+from channel_tools.workflow.launch import installed_stack, method_of, method_options, network_options, root_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -227,10 +228,20 @@ def validate_variants(
     return results
 
 
-def write_validation_job(settings: Settings, request: ValidateRequest, *, folder: Path) -> str:
-    """The text of a job script, whose output file the scheduler chooses. Raises as run_validation_job does."""
+def write_validation_job(settings: Settings, request: ValidateRequest, *, folder: Path, root: Path = ROOT) -> str:
+    """The text of a job script, whose output file the scheduler chooses; ``root`` has /sys.
+
+    Raises as run_validation_job does.
+    """
     options, command = _options_and_command(settings, request, folder)
-    return job_script(options, command, submit_options=request.job.submit_options)
+    return job_script(options, command, submit_options=_submit_options(request, options, root))
+
+
+def _submit_options(request: ValidateRequest, job: JobOptions, root: Path = ROOT) -> tuple[str, ...]:
+    """Those of the request, after what the profile of an environment that is there wants of the network."""
+    if request.prefix is None:
+        return request.job.submit_options
+    return (*network_options(request.prefix, job.scheduler, job.nodes, root=root), *request.job.submit_options)
 
 
 def run_validation_job(
@@ -253,7 +264,7 @@ def run_validation_job(
         scheduler_of(options.scheduler, environ),
         job_folder,
         script,
-        options=request.job.submit_options,
+        options=_submit_options(request, options),
         asks=options.asks,
         environ=environ,
         listener=listener,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -303,8 +304,17 @@ def test_a_job_that_does_not_begin_by_itself_is_told_with_what_to_change(
     assert notes[2].endswith("; to cancel it: Ctrl-C")
 
 
-def test_a_job_that_is_refused_is_an_error_with_what_to_change(tmp_path: Path) -> None:
-    refusal = "sbatch job.sh: exit status 1\nsbatch: error: Requested node configuration is not available"
-    with pytest.raises(CommandError, match="node configuration is not available") as raised:
-        run(tmp_path, refusal=refusal)
-    assert str(raised.value.hint).startswith("it requests nodes: 5; give fewer --nodes or --ranks-per-node")
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("Requested node configuration is not available", "give fewer --nodes or --ranks-per-node"),
+        (
+            "Invalid generic resource (gres) specification",
+            "change that by --submit-option, or in the script that --emit",
+        ),
+    ],
+)
+def test_a_job_that_is_refused_is_an_error_with_what_to_change(tmp_path: Path, reason: str, advice: str) -> None:
+    with pytest.raises(CommandError, match=re.escape(reason)) as raised:
+        run(tmp_path, refusal=f"sbatch job.sh: exit status 1\nsbatch: error: {reason}")
+    assert str(raised.value.hint).startswith(f"it requests nodes: 5; {advice}")

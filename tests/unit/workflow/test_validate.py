@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.requests.environment import InstallRequest
+from channel_tools.requests.names import SchedulerName
 from channel_tools.requests.validate import JobRequest, ValidateRequest
 from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.progress import SilentProgress
@@ -18,6 +19,7 @@ from channel_tools.workflow.validate import (
     validate_variants,
     write_validation_job,
 )
+from tests.support.fabric_profile import installed_activation
 from tests.unit.matrix.toytree import FILES, write_tree
 from tests.unit.validate.conftest import report
 from tests.unit.validate.nccl.test_nccl_tests import WHOLE
@@ -119,6 +121,29 @@ def test_the_output_of_nccl_tests_is_read_before_a_job_waits_and_only_for_a_stac
     perf.write_text(WHOLE)
     script = write_validation_job(settings, request, folder=tmp_path)
     assert f" --nccl-tests {perf}" in script
+
+
+@pytest.mark.parametrize(
+    ("profile", "scheduler", "nodes", "has_fabric", "asks"),
+    [
+        ("slingshot", "slurm", 2, True, True),
+        ("slingshot", "slurm", 1, True, False),
+        ("slingshot", "pbs", 2, True, False),
+        ("slingshot", "slurm", 2, False, False),
+        ("alps", "slurm", 2, True, False),
+    ],
+)
+def test_a_job_that_validates_an_environment_asks_of_slingshot_what_its_profile_wants(
+    tmp_path: Path, profile: str, scheduler: SchedulerName, nodes: int, *, has_fabric: bool, asks: bool
+) -> None:
+    prefix = installed_activation(tmp_path, profile)
+    settings = make_settings(root=ROOT, output=tmp_path / "output", environ={}, cwd=tmp_path)
+    job = JobRequest(emit=scheduler, nodes=nodes, submit_options=("--account=fabrics",))
+    request = ValidateRequest(install=InstallRequest(stack="nccl-ofi"), prefix=prefix, job=job)
+    text = write_validation_job(settings, request, folder=tmp_path, root=tmp_path / "root" if has_fabric else tmp_path)
+    assert ("--network=disable_rdzv_get --account=fabrics" in text) is asks
+    assert text.count("disable_rdzv_get") == asks
+    assert "--account=fabrics" in text
 
 
 def test_one_output_of_nccl_tests_is_not_that_of_several_environments() -> None:
