@@ -231,7 +231,8 @@ def _nccl_abis(subject: ExaminedStack, plugin: LoadedLibrary, torch: LoadedLibra
     """Whether the plugin loads, and which of its net ABIs NCCL would use: PyTorch's, else the environment's."""
     title, own = "NCCL's plugin", _own_nccl(subject)
     if plugin.error:
-        fix = f"conda install -p {subject.prefix_word} nccl-ofi"
+        is_of_fabric = plugin.error.startswith(FABRIC)
+        fix = _fabric_fix(subject) if is_of_fabric else f"conda install -p {subject.prefix_word} nccl-ofi"
         return Diagnosis(subject=title, level="fault", found=plugin.error, fix=fix)
     has = PluginAbis(net=plugin.net_abis, tuner=plugin.tuner_abis)
     nccl = Path(torch.nccl) if torch is not None and torch.nccl else own
@@ -262,8 +263,7 @@ def find_providers(subject: ExaminedStack) -> Iterator[Diagnosis]:
 def _providers(subject: ExaminedStack, library: LoadedLibrary) -> Diagnosis:
     title, wanted = "libfabric", subject.variable("FI_PROVIDER")
     if library.error:
-        fix = f"conda install -p {subject.prefix_word} libfabric"
-        return Diagnosis(subject=title, level="fault", found=library.error, fix=fix)
+        return Diagnosis(subject=title, level="fault", found=library.error, fix=_fabric_fix(subject))
     shown = f"{library.file}: {', '.join(library.providers) or 'no provider'}"
     if wanted and not wanted.startswith("^") and not set(wanted.split(",")) & _bare(library.providers):
         message = f"FI_PROVIDER is {wanted!r}; working here: {', '.join(library.providers) or 'none'}"
@@ -272,6 +272,14 @@ def _providers(subject: ExaminedStack, library: LoadedLibrary) -> Diagnosis:
         fix = f"load the adapter's driver, or use the site's libfabric: {preload_command(subject, f'DIR/{FABRIC}')}"
         return Diagnosis(subject=title, level="warning", found=f"{shown}; none is for a fabric", fix=fix)
     return Diagnosis(subject=title, level="ok", found=shown)
+
+
+def _fabric_fix(subject: ExaminedStack) -> str:
+    """What brings a libfabric that does not load: the site's, where that is to be taken."""
+    if "external" in subject.installed.get("libfabric", ""):
+        says = f"{subject.prefix_word}/bin/libfabric-external-check says what it has found"
+        return f"load the site's module of libfabric, or export CHANNEL_LIBFABRIC_DIR=DIR; {says}"
+    return f"conda install -p {subject.prefix_word} libfabric"
 
 
 def _bare(providers: Sequence[str]) -> set[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.doctor.examine import examine
-from channel_tools.doctor.libraries import find_mpi
+from channel_tools.doctor.libraries import FABRIC, NCCL_PLUGIN, LoadedLibrary, find_mpi, find_nccl
 from channel_tools.doctor.model import ExaminedStack
 
 if TYPE_CHECKING:
@@ -53,6 +53,33 @@ def test_a_transport_that_does_not_load_is_a_fault(
     assert findings["libswitchml"].level == "ok"
     library = findings["SwitchML library"]
     assert (library.level, library.found.startswith(found), library.fix.endswith(fix)) == ("fault", True, True)
+
+
+@pytest.mark.parametrize(
+    ("build", "fix"),
+    [
+        pytest.param("1.17.0 h0_0", "conda install -p {prefix} libfabric", id="the channel's"),
+        pytest.param(
+            "2.6.0 external_h0_0",
+            "load the site's module of libfabric, or export CHANNEL_LIBFABRIC_DIR=DIR; "
+            "{prefix}/bin/libfabric-external-check says what it has found",
+            id="the site's",
+        ),
+    ],
+)
+def test_a_libfabric_that_is_missing_comes_from_where_the_environment_takes_it(
+    tmp_path: Path, build: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = f"{FABRIC}: cannot open shared object file: No such file or directory"
+    libraries = {name: LoadedLibrary(name=name, file="", error=missing) for name in (NCCL_PLUGIN, FABRIC)}
+    monkeypatch.setattr(
+        "channel_tools.doctor.libraries.load_libraries",
+        lambda _subject, names: {name: one for name, one in libraries.items() if name in names},
+    )
+    asked = subject(tmp_path, "nccl", {"libfabric": build})
+    findings = {one.subject: one for one in find_nccl(asked)}
+    for title in ("NCCL's plugin", "libfabric"):
+        assert (findings[title].level, findings[title].fix) == ("fault", fix.format(prefix=tmp_path / "env"))
 
 
 def test_a_command_that_fixes_something_is_one_for_a_prefix_with_a_space(tmp_path: Path) -> None:
