@@ -12,6 +12,7 @@ the build folder into programs.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -122,6 +123,20 @@ def place_sysroot(tree: Path, context: RepairContext) -> None:
     relayout(tree, context, placement)
     if not any(tree.iterdir()):
         raise step_error(context, "nothing is left for the sysroot")
+
+
+def link_sysroot_folders(tree: Path, context: RepairContext) -> None:
+    """Have the sysroot's ``lib``, and ``lib64`` if any, hold what is in ``usr``: since 13, Debian has all files there.
+
+    glibc's linker scripts name its libraries without ``usr``.
+    """
+    root = tree / conda_triple(context) / "sysroot"
+    if not (root / "usr" / "lib").is_dir() or os.path.lexists(root / "lib"):
+        raise step_error(context, "expected usr/lib in the sysroot, and no lib beside usr")
+    (root / "lib").symlink_to("usr/lib")
+    for path in sorted((root / "usr").glob("lib64/*")):
+        (root / "lib64").mkdir(exist_ok=True)
+        (root / "lib64" / path.name).symlink_to(f"../usr/lib64/{path.name}")
 
 
 def place_compiler(tree: Path, context: RepairContext) -> None:
@@ -292,6 +307,7 @@ def _write(tree: Path, context: RepairContext, settings: list[Setting], *, tools
 
 STEPS: dict[str, Repair] = {
     "place_sysroot": place_sysroot,
+    "link_sysroot_folders": link_sysroot_folders,
     "place_compiler": place_compiler,
     "place_binutils": place_binutils,
     "wrap_tools": wrap_tools,

@@ -109,6 +109,7 @@ TREES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     ),
     "link_plain_names": ("gxx", files({})),
     "link_sonames": ("libpsm-infinipath", files({"lib/libpsm1/libpsm_infinipath.so.1.16": b"x"})),
+    "link_sysroot_folders": ("sysroot_linux-64", test_toolchain.make_merged_sysroot),
     "native": ("demo", native),
     "place_binutils": (
         "binutils_impl_linux-64",

@@ -8,6 +8,7 @@ import pytest
 from channel_tools.foundation.repairs.toolchain import (
     link_libgcc,
     link_plain_names,
+    link_sysroot_folders,
     place_binutils,
     place_compiler,
     place_sysroot,
@@ -43,6 +44,27 @@ def test_the_sysroot_keeps_debians_shape(tmp_path: Path) -> None:
         f"{root}/usr/lib/{MULTIARCH}/libanl.so": f"-> ../../../lib/{MULTIARCH}/libanl.so.1",
         f"{root}/usr/include/stdio.h": "",
     }
+
+
+def make_merged_sysroot(root: Path) -> Path:
+    """Debian's glibc since 13, after ``place_sysroot``."""
+    usr = f"{TRIPLE}/sysroot/usr"
+    make_tree(root, {f"{usr}/lib/{MULTIARCH}/libc.so.6": "c", f"{usr}/lib64/ld.so": f"-> ../lib/{MULTIARCH}/ld.so"})
+    return root
+
+
+def test_a_sysroot_with_all_files_in_usr_has_links_to_its_folders(tmp_path: Path) -> None:
+    sysroot = make_merged_sysroot(tmp_path) / TRIPLE / "sysroot"
+    link_sysroot_folders(tmp_path, context("sysroot_linux-64"))
+    assert (sysroot / "lib" / MULTIARCH / "libc.so.6").read_text() == "c"
+    assert (sysroot / "lib64/ld.so").readlink().as_posix() == "../usr/lib64/ld.so"
+
+
+@pytest.mark.parametrize("files", [{"usr/include/a": ""}, {"usr/lib/a": "", "lib/a": ""}])
+def test_a_sysroot_of_another_shape_is_an_error(tmp_path: Path, files: dict[str, str]) -> None:
+    make_tree(tmp_path / TRIPLE / "sysroot", files)
+    with pytest.raises(FoundationError, match="expected usr/lib in the sysroot, and no lib beside usr"):
+        link_sysroot_folders(tmp_path, context("sysroot_linux-64"))
 
 
 def test_an_empty_sysroot_is_an_error(tmp_path: Path) -> None:
