@@ -53,10 +53,11 @@ Backoff::Backoff() : last_activity_(Clock::now()) {}
 
 // Without data, too, looks are long at times: the first after a pause, with cold caches,
 // and those that an interrupt falls into. So a look counts by the time that it took.
-std::chrono::nanoseconds Backoff::after_look(Clock::time_point before, Clock::time_point after) {
+std::chrono::nanoseconds Backoff::after_look(Clock::time_point before, Clock::time_point after, int works) {
     const Clock::duration took = after - before;
-    shortest_look_ = std::min(shortest_look_, took);
-    if (took > std::clamp<Clock::duration>(kBusyTimes * shortest_look_, kShortestBusyLook, kLongestEmptyLook)) {
+    const Clock::duration each = took / works;
+    shortest_look_ = std::min(shortest_look_, each);
+    if (each > std::clamp<Clock::duration>(kBusyTimes * shortest_look_, kShortestBusyLook, kLongestEmptyLook)) {
         last_activity_ = std::min(after, last_activity_ + kActivityTimes * took);
     }
     const std::chrono::nanoseconds quiet = after - last_activity_;
@@ -213,7 +214,7 @@ void Engine::wait(MpiWork &work, std::chrono::milliseconds timeout) {
             break;
         }
         const auto now = Clock::now();
-        const auto pause = backoff.after_look(before, now);
+        const auto pause = backoff.after_look(before, now, 1);
         TORCH_CHECK(now < until, "Operation timed out!");
         if (now >= next_signals) {
             check_python_signals();
@@ -355,8 +356,9 @@ void Engine::close(const std::shared_ptr<Group> &group) {
     }
 }
 
-bool Engine::has_unattended() const {
-    return std::any_of(in_flight_.begin(), in_flight_.end(), [](const WorkPtr &work) { return work->waiters_ == 0; });
+int Engine::unattended() const {
+    return static_cast<int>(
+        std::count_if(in_flight_.begin(), in_flight_.end(), [](const WorkPtr &work) { return work->waiters_ == 0; }));
 }
 
 Engine::Works Engine::look_at_unattended(Clock::time_point now) {
@@ -373,13 +375,13 @@ Engine::Works Engine::look_at_unattended(Clock::time_point now) {
 
 Engine::Works Engine::poll(std::unique_lock<std::mutex> &lock) {
     Backoff backoff;
-    while (has_unattended()) {
+    while (unattended() > 0) {
         const auto before = Clock::now();
         Works ended = look_at_unattended(before);
         if (!ended.empty()) {
             return ended;
         }
-        const auto pause = backoff.after_look(before, Clock::now());
+        const auto pause = backoff.after_look(before, Clock::now(), unattended());
         if (pause.count() > 0) {
             changed_.wait_for(lock, pause);
         } else {
@@ -397,7 +399,7 @@ void Engine::serve() {
     std::unique_lock<std::mutex> lock(mutex_);
     while (true) {
         ++idle_;
-        changed_.wait(lock, [this] { return stopping_ || (!is_polled_ && has_unattended()); });
+        changed_.wait(lock, [this] { return stopping_ || (!is_polled_ && unattended() > 0); });
         --idle_;
         if (stopping_) {
             return;
@@ -405,7 +407,7 @@ void Engine::serve() {
         is_polled_ = true;
         Works ended = poll(lock);
         is_polled_ = false;
-        if (has_unattended()) {
+        if (unattended() > 0) {
             call_thread();
         }
         lock.unlock();

@@ -28,9 +28,9 @@ class Backoff {
   public:
     Backoff();
 
-    // What to do after a look that completed nothing, from its times: a time to
-    // sleep, none to give the core away for one turn, a negative one to go on.
-    std::chrono::nanoseconds after_look(Clock::time_point before, Clock::time_point after);
+    // What to do after a look at so many works that completed none, from its times: a
+    // time to sleep, none to give the core away for one turn, a negative one to go on.
+    std::chrono::nanoseconds after_look(Clock::time_point before, Clock::time_point after, int works);
 
     // Whether there are more ranks on this machine than cores for them: then who
     // keeps a core for nothing keeps it from the rank that it waits for.
@@ -126,7 +126,7 @@ class Engine {
     Works fail_all(Group &group, const std::string &reason);
     Works look_at_unattended(Clock::time_point now);
     Works poll(std::unique_lock<std::mutex> &lock);
-    bool has_unattended() const;
+    int unattended() const;
     void call_thread();
     void let_go(MpiWork &work);
 
