@@ -88,7 +88,9 @@ class Plugin:
 
     def begin(self, group: pytorch.Group) -> None:
         """Let the other ranks know, before any of them has its gloo, that this one votes on what nothing asks for."""
-        if is_enabled(self._environ) and not is_requested(self._environ) and not pytorch.has_default_group():
+        if group.size() == 1 or not is_enabled(self._environ) or is_requested(self._environ):
+            return
+        if not pytorch.has_default_group():
             with suppress(ImportError, RuntimeError):  # no store, as in a group over MPI, or no compiled part to get it
                 self._votes[group] = Vote.begin(store=pytorch.store_of(group), rank=group.rank(), size=group.size())
 
@@ -180,13 +182,9 @@ class Plugin:
     def _give_session(self, group: object, backend: pytorch.Backend, *, is_unasked: bool = False) -> None:
         """Have the group a session, or none, which its backends of several devices share."""
         if group not in self._session_of:
-            vote = self._votes.pop(group, None) if is_unasked else None
-            store = pytorch.store_of(group)
-            self._session_of[group] = self._open_session(store, backend, vote, is_unasked=is_unasked)
+            self._session_of[group] = self._open_session(group, backend, is_unasked=is_unasked)
 
-    def _open_session(
-        self, store: Store, backend: pytorch.Backend, vote: Vote | None, *, is_unasked: bool
-    ) -> "_C.Session | None":
+    def _open_session(self, group: object, backend: pytorch.Backend, *, is_unasked: bool) -> "_C.Session | None":
         """The default group's, or where that is asked for one of another group's own; None for other groups."""
         session: _C.Session | None
         membership = _membership_in(backend)
@@ -195,12 +193,14 @@ class Plugin:
             self._sessions, self._groups_beside, self._refused_groups = [], 0, 0
             self._membership = membership
             if is_unasked:
-                session = self._open_unasked(store, membership, vote, self._watch(backend, survives=True))
+                session = self._open_unasked(group, membership, self._watch(backend, survives=True))
             else:
-                session = self._open_together(store, membership, self._watch(backend, survives=False))
+                watch = self._watch(backend, survives=False)
+                session = self._open_together(pytorch.store_of(group), membership, watch)
             self._serves_unasked = is_unasked and session is not None
         elif self._serves_beside(membership):
-            session = self._open_beside(store, membership, self._watch(backend, survives=True))
+            watch = self._watch(backend, survives=True)
+            session = self._open_beside(pytorch.store_of(group), membership, watch)
         else:
             return None
         if session is not None:
@@ -235,9 +235,7 @@ class Plugin:
             self._settle(agreement, stage="load", report=report, timeout=_opening_limit(self._transport))
             return self._open(agreement, membership, worker_port=0)
 
-    def _open_unasked(
-        self, store: Store, membership: GroupMembership, vote: Vote | None, watch: Watch
-    ) -> "_C.Session | None":
+    def _open_unasked(self, group: object, membership: GroupMembership, watch: Watch) -> "_C.Session | None":
         """That of ranks of one host, which need no switch; None on all ranks where one of them cannot have it.
 
         Nothing asks for it, so it may not fail, and a rank without the plugin is not waited for. Rank 0 says why there
@@ -246,7 +244,9 @@ class Plugin:
         if membership.size == 1:
             return None
         session, reason = None, "a rank has no torch-switchml that could share memory with it, or did not come"
+        vote = self._votes.pop(group, None)
         try:
+            store = pytorch.store_of(group)  # which may load the compiled part; a group of one rank does without
             if vote is None:
                 vote = Vote.begin(store=store, rank=membership.rank, size=membership.size)
             if vote.is_unanimous("come", ready=True, timeout=vote.limit(membership.timeout)):
@@ -261,7 +261,7 @@ class Plugin:
                 ) and (session is not None):
                     session.close()
                     session = None
-        except RuntimeError as err:  # the store has ended, and with it the group
+        except (ImportError, RuntimeError) as err:  # no compiled part, or the store has ended, and with it the group
             reason = str(err)
         if session is None and membership.rank == 0:
             logger.warning("%s", left_to_gloo_line(membership.size, reason))
