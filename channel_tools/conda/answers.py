@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Waits for what rattler reads from servers, as long as these send something.
 
-rattler (0.28) waits for minutes for a server that sends nothing, tries four times, and asks for each form of an index in
-turn: an installation from one had not ended after nine minutes. To be removed when its client has a time limit for
+rattler (0.28) waits for minutes for a server that sends nothing, tries four times, and asks for each form of an index
+in turn: an installation from one had not ended after nine minutes. To be removed when its client has a time limit for
 servers that send nothing.
 """
 
