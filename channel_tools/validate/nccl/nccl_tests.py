@@ -78,7 +78,7 @@ def parse_nccl_tests(text: str, source: str) -> NcclTests:
     if not headers:
         raise UsageError(f"{source}: has no table of nccl-tests (a line '#  size  count  type ...')", hint=_HINT)
     if len(headers) > 1:
-        message = f"{source}: has {len(headers)} tables, expected one"
+        message = f"{source}: has {counted(len(headers), 'table')}, expected one"
         hint = f"{_HINT}; started by srun or mpirun, a build without MPI=1 prints a table for each process"
         raise UsageError(message, hint=hint)
     header = headers[0].group().split()
