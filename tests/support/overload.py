@@ -7,6 +7,7 @@ import itertools
 import re
 import select
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,6 +46,13 @@ def busy(process: int) -> int:
     """The processor time that it took so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+def wait_until_idle(process: int, *, limit_s: float) -> None:
+    """Until a process takes no processor time for a second, or so long: it may have more to do than is of interest."""
+    before, deadline = -1, time.monotonic() + limit_s
+    while before != (before := busy(process)) and time.monotonic() < deadline:
+        time.sleep(1)
 
 
 def send_without_end(connection: socket.socket, pieces: Iterator[bytes], worker: int) -> None:
