@@ -32,6 +32,7 @@ from channel_tools.system.http.pace import Retry
 from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.processes import run_command
 from channel_tools.system.work_folder import temporary_folder
+from channel_tools.system.workers import completed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -221,6 +222,8 @@ class _Run:
         pool = ThreadPoolExecutor(max_workers=jobs)
         try:
             results = [pool.submit(self._fetch, need) for need in needs]
+            for done in completed(results):
+                done.result()  # an error ends it at once
             return [failure for result in results if (failure := result.result()) is not None]
         finally:
             # after an interrupt do not wait for a silent server; a partial file may be left at any moment

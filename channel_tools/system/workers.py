@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _PR_SET_CHILD_SUBREAPER = 36
 _DRAINED_BYTES = 4096
+_HEARD_S = 1.0
 SIGNALLED = 128
 """Added to the number of the signal that ended a supervised function, for its exit status."""
 
@@ -62,7 +63,7 @@ def run_in_processes(
     )
     try:
         futures = {pool.submit(function, item): item for item in items}
-        for future in concurrent.futures.as_completed(futures):
+        for future in completed(futures):
             yield futures[future], future.result()
     except BrokenProcessPool:
         message = f"a process that {activity} was killed, most likely because memory ran out"
@@ -91,13 +92,27 @@ def run_in_threads(
     The first error stops it: ``cancel`` is called, and the error is raised when the running calls have ended.
     """
     with concurrent.futures.ThreadPoolExecutor(max_workers=threads) as pool:
-        futures = {pool.submit(function, item): item for item in items}
         try:
-            return [(futures[done], done.result()) for done in concurrent.futures.as_completed(futures)]
+            futures = {pool.submit(function, item): item for item in items}
+            return [(futures[done], done.result()) for done in completed(futures)]
         except BaseException:
             cancel()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+def completed(futures: Iterable[concurrent.futures.Future[_Result]]) -> Iterator[concurrent.futures.Future[_Result]]:
+    """The futures as each is done, while signals are heard.
+
+    Python acts on a signal between two steps of its own: one that comes as a wait begins is heard when the wait ends,
+    which without a limit may be never.
+    """
+    running = set(futures)
+    while running:
+        done, running = concurrent.futures.wait(
+            running, timeout=_HEARD_S, return_when=concurrent.futures.FIRST_COMPLETED
+        )
+        yield from done
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> None:

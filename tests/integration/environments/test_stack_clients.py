@@ -24,7 +24,7 @@ import pytest
 
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
-from tests.integration.conftest import ROOT, build_into_output
+from tests.integration.conftest import ROOT, build_into_output, only_writer_of_output
 from tests.integration.serve.test_clients import drive, naming
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.support.programs import has, program
@@ -93,7 +93,8 @@ def test_the_stack_is_installed_through_nginx_with_a_token(
 @pytest.mark.usefixtures("stack_channel")
 def test_the_stack_is_installed_from_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     """By rattler with the reader's own credentials, and by conda, which knows no s3 addresses here, over HTTP."""
-    tool("publish", "--root", ROOT, "--to", bucket.address)
+    with only_writer_of_output():
+        tool("publish", "--root", ROOT, "--to", bucket.address)
     private = {"AWS_ENDPOINT_URL": bucket.server.endpoint, "AWS_REGION": "us-east-1"}
     install("rattler", Place(address=f"s3://{bucket.name}/chan", environ=private), tmp_path / "rattler")
     if has("conda"):

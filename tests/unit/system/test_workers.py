@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Generator, Iterator
 from multiprocessing import active_children
 
@@ -44,6 +45,21 @@ def test_leaving_early_leaves_no_process() -> None:
 
 def test_threads_give_results_with_their_items() -> None:
     assert sorted(run_in_threads(str, iter([3, 1, 2]), threads=2)) == [(1, "1"), (2, "2"), (3, "3")]
+
+
+def test_a_signal_that_does_not_wake_the_waiting_thread_is_heard() -> None:
+    """As one that comes just before the wait; here another thread gets it."""
+    ended, waiting = threading.Event(), threading.get_ident()
+
+    def work(_item: int) -> None:
+        while sys._current_frames()[waiting].f_code.co_name != "wait":
+            time.sleep(0.01)
+        time.sleep(0.1)  # so that it does not come before the wait, where it would be heard in any case
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        assert ended.wait(TEST_TIMEOUT_S)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_in_threads(work, [1], threads=1, cancel=ended.set)
 
 
 def test_an_error_in_a_thread_is_raised_when_those_that_run_were_cancelled_and_have_ended() -> None:
