@@ -47,5 +47,6 @@ def test_the_installed_program_needs_nothing_but_the_channel(
     validated = tool("validate", "--prefix", "job")
     assert (validated.returncode, validated.stdout[:6]) == (0, "PASSED"), validated.stderr
     measured = tool("bench", "job")
-    assert (measured.returncode, measured.stdout.count("float32")) == (0, 3), measured.stderr
+    # three sizes, through the switch and as users get them on one host
+    assert (measured.returncode, measured.stdout.count("float32")) == (0, 6), measured.stderr
     assert sorted(path.name for path in here.iterdir()) == ["job", "output"]

@@ -122,7 +122,10 @@ def test_every_virtual_function_of_a_backend_is_forwarded(process: Launcher) -> 
     assert declared <= forwarded, declared - forwarded
 
 
-def test_a_pytorch_without_the_hook_is_logged_and_left_alone(process: Launcher) -> None:
+def test_a_pytorch_without_the_hook_is_logged_and_left_alone(
+    process: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # it is loaded here, once the hook is gone
     process.run_code(
         PREAMBLE
         + """
