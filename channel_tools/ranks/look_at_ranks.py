@@ -137,7 +137,8 @@ def main() -> None:
     """Print what the ranks of this host are at."""
     request = json.loads(sys.argv[1])
     folder, until = Path(request["folder"]), time.time() + request["limit_s"]
-    ranks = own_ranks(folder)
+    # those that are stopped first: they cannot say themselves where they are when py-spy has no time left for them
+    ranks = sorted(own_ranks(folder), key=lambda rank: state_of(rank["pid"], rank["started"]) not in {*"Tt"})
     with ThreadPoolExecutor(max_workers=max(1, min(len(ranks), os.cpu_count() or 1))) as pool:
         seen = pool.map(lambda rank: look_at(rank, folder, request["py_spy"], until), ranks)
         answer = {str(rank["rank"]): found for rank, found in zip(ranks, seen, strict=True)}

@@ -207,7 +207,9 @@ class RankStand:
     @property
     def summary(self) -> str:
         """State and place, for a sentence."""
-        is_last = self.is_gone and not (self.registered is not None and self.registered.over)
+        is_over = self.registered is not None and self.registered.over
+        is_found = self.placed is not None or (self.seen is not None and bool(self.seen.threads))
+        is_last = not is_over and (self.is_gone or not is_found)
         at = "" if not self.place else f"last seen at {self.place}" if is_last else f"at {self.place}"
         return "; ".join(filter(None, (self.state, at))) or "not known where"
 

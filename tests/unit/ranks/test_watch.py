@@ -242,6 +242,13 @@ def test_a_collective_that_all_are_in_is_said_with_who_is_stopped() -> None:
     ]
 
 
+def test_a_place_that_was_not_looked_at_is_the_last_that_the_rank_told() -> None:
+    frames = (("import_all", "/home/user/train.py", 1),)
+    one = Registered(rank=1, host="n", boot="b", pid=101, started=1, moved=1, frames=frames)
+    stopped = RankStand(rank=1, registered=one, seen=Seen(state="T", error="py-spy took longer than 20 s"), placed=None)
+    assert stopped.summary == ("stopped by a signal (SIGSTOP); last seen at import_all (/home/user/train.py:1)")
+
+
 def test_a_rank_that_never_came_is_named() -> None:
     stands = [stand(0), RankStand(rank=1, registered=None, seen=None, placed=None)]
     assert list(who_waits(stands)) == [
