@@ -47,12 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """What ``-n auto`` means: a worker for each core, and four more, as tests wait for two thirds of the time.
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What ``-n auto`` means: a worker for each core, and some more, as tests wait for a part of the time.
 
-    On two idle cores four workers took 17 minutes of processor time in 12, so that a third of both was left.
+    The tests of `make test` wait for two thirds of it. Slow ones compile and start ranks: with four more workers, those
+    with limits on time met each other on two cores.
     """
-    return len(os.sched_getaffinity(0)) + 4
+    return len(os.sched_getaffinity(0)) + (4 if config.option.markexpr == _FAST else 1)
 
 
 def pytest_sessionstart() -> None:

@@ -152,7 +152,10 @@ def test_a_controller_that_does_not_answer_is_named(ranks: Path, prefix: Path) -
 def test_a_rank_that_does_not_take_part_is_named(ranks: Path, prefix: Path) -> None:
     with running_switch(prefix) as switch:
         said = _run(ranks, prefix, "absent", {"SWITCHML_CONTROLLER": switch.controller, **QUICK})
-    reason = "rank 1 did not report within 7 s: is SwitchML installed there, and SWITCHML_CONTROLLER set, and"
+    reason = (
+        "rank 1 did not report within 7 s: is SwitchML installed there, and SWITCHML_CONTROLLER set, and has the rank "
+        "ended an earlier group on this store?"
+    )
     assert said == {0: [REFUSED + reason], 1: []}
 
 
