@@ -29,6 +29,7 @@ PIECE_BYTES = 64 << 10
 
 _DRAINED_BYTES = 8 << 20
 _DRAIN_IDLE_S = 2.0
+_DRAIN_S = 10.0
 
 
 class SlowClientError(Exception):
@@ -80,13 +81,14 @@ class RequestBody:
         return message
 
     async def drop_rest(self) -> None:
-        """Read on to the end, up to 8 MiB, before a request is refused: many clients read no answer before they have
-        sent everything, and with unread bytes the connection is reset.
+        """Read on to the end, up to 8 MiB and ten seconds, before a request is refused: many clients read no answer
+        before they have sent everything, and with unread bytes the connection is reset.
         """
         receiving, size = bounded(self.receive, idle_s=_DRAIN_IDLE_S), 0
-        with contextlib.suppress(SlowClientError):
-            while not self._has_ended and size < _DRAINED_BYTES:
-                size += len((await receiving()).get("body", b""))
+        with contextlib.suppress(SlowClientError, TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):  # chunks of a byte each would keep a processor for minutes
+                while not self._has_ended and size < _DRAINED_BYTES:
+                    size += len((await receiving()).get("body", b""))
 
 
 async def send_part(
