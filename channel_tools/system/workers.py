@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import queue
 import resource
 import signal
 import socket
@@ -107,12 +108,18 @@ def completed(futures: Iterable[concurrent.futures.Future[_Result]]) -> Iterator
     Python acts on a signal between two steps of its own: one that comes as a wait begins is heard when the wait ends,
     which without a limit may be never.
     """
-    running = set(futures)
+    ended: queue.SimpleQueue[concurrent.futures.Future[_Result]] = queue.SimpleQueue()
+    running = 0
+    for future in futures:
+        future.add_done_callback(ended.put)
+        running += 1
     while running:
-        done, running = concurrent.futures.wait(
-            running, timeout=_HEARD_S, return_when=concurrent.futures.FIRST_COMPLETED
-        )
-        yield from done
+        try:
+            done = ended.get(timeout=_HEARD_S)
+        except queue.Empty:
+            continue
+        running -= 1
+        yield done
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> None:

@@ -66,7 +66,7 @@ def test_a_stack_is_installed_if_all_of_its_packages_are() -> None:
     assert "method" not in method_options(stack)
 
 
-@pytest.mark.parametrize(
+JOBS_ON_SLINGSHOT = pytest.mark.parametrize(
     ("profile", "scheduler", "nodes", "has_fabric", "asks"),
     [
         ("slingshot", "slurm", 2, True, True),
@@ -76,6 +76,10 @@ def test_a_stack_is_installed_if_all_of_its_packages_are() -> None:
         ("alps", "slurm", 2, True, False),
     ],
 )
+"""Whether a job is to ask for alternative rendezvous."""
+
+
+@JOBS_ON_SLINGSHOT
 def test_a_job_on_slingshot_asks_for_alternative_rendezvous_where_the_profile_wants_it(
     tmp_path: Path, profile: str, scheduler: SchedulerName, nodes: int, *, has_fabric: bool, asks: bool
 ) -> None:

@@ -23,6 +23,7 @@ from tests.support.fabric_profile import installed_activation
 from tests.unit.matrix.toytree import FILES, write_tree
 from tests.unit.validate.conftest import report
 from tests.unit.validate.nccl.test_nccl_tests import WHOLE
+from tests.unit.workflow.test_launch import JOBS_ON_SLINGSHOT
 
 __all__ = ["report"]
 
@@ -123,16 +124,7 @@ def test_the_output_of_nccl_tests_is_read_before_a_job_waits_and_only_for_a_stac
     assert f" --nccl-tests {perf}" in script
 
 
-@pytest.mark.parametrize(
-    ("profile", "scheduler", "nodes", "has_fabric", "asks"),
-    [
-        ("slingshot", "slurm", 2, True, True),
-        ("slingshot", "slurm", 1, True, False),
-        ("slingshot", "pbs", 2, True, False),
-        ("slingshot", "slurm", 2, False, False),
-        ("alps", "slurm", 2, True, False),
-    ],
-)
+@JOBS_ON_SLINGSHOT
 def test_a_job_that_validates_an_environment_asks_of_slingshot_what_its_profile_wants(
     tmp_path: Path, profile: str, scheduler: SchedulerName, nodes: int, *, has_fabric: bool, asks: bool
 ) -> None:

@@ -375,13 +375,13 @@ Engine::Works Engine::look_at_unattended(Clock::time_point now) {
 
 Engine::Works Engine::poll(std::unique_lock<std::mutex> &lock) {
     Backoff backoff;
-    while (unattended() > 0) {
+    while (const int works = unattended()) {
         const auto before = Clock::now();
         Works ended = look_at_unattended(before);
         if (!ended.empty()) {
             return ended;
         }
-        const auto pause = backoff.after_look(before, Clock::now(), unattended());
+        const auto pause = backoff.after_look(before, Clock::now(), works);
         if (pause.count() > 0) {
             changed_.wait_for(lock, pause);
         } else {
