@@ -46,7 +46,7 @@ fast-tests:
 	$(PYTEST) $(FAST) tests
 
 ONLY ?=
-ALL  := --hypothesis-profile=all
+ALL  := --hypothesis-profile=all --timeout=3600
 ifeq ($(ONLY),)
 # tests of the stack skip where it cannot be built
 test-all: setup

@@ -13,7 +13,7 @@ from multiprocessing import active_children
 import pytest
 
 from channel_tools.system.errors import ChannelToolsError, IntegrityError
-from channel_tools.system.workers import run_in_processes, run_in_threads
+from channel_tools.system.workers import completed, run_in_processes, run_in_threads
 from tests.support.processes import TEST_TIMEOUT_S, assert_ended, beyond_kill, square_elsewhere
 
 
@@ -52,7 +52,9 @@ def test_a_signal_that_does_not_wake_the_waiting_thread_is_heard() -> None:
     ended, waiting = threading.Event(), threading.get_ident()
 
     def work(_item: int) -> None:
-        while sys._current_frames()[waiting].f_code.co_name != "wait":
+        deadline = time.monotonic() + TEST_TIMEOUT_S
+        while sys._current_frames()[waiting].f_code is not completed.__code__:
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         time.sleep(0.1)  # so that it does not come before the wait, where it would be heard in any case
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
