@@ -8,9 +8,9 @@ CEP 15).
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,7 @@ from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.http.client import MissingError
+from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -181,8 +182,8 @@ def _whole_index(client: HttpClient, address: str, subdir: str) -> bytes | None:
 
 
 def _from_shards(client: HttpClient, shards: _Shards, names: Collection[str] | None) -> SubdirRecords:
-    with ThreadPoolExecutor(max_workers=_CONNECTIONS) as pool:
-        decoded = list(pool.map(lambda sha256: _shard(client, shards.folder, sha256), shards.hashes))
+    read = functools.partial(_shard, client, shards.folder)
+    decoded = [shard for _hash, shard in run_in_threads(read, shards.hashes, threads=_CONNECTIONS)]
     unread: Counter[str] = Counter()
     for shard in decoded:
         unread.update(shard.unread)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from channel_tools.system.errors import FoundationError, IntegrityError, Network
 from channel_tools.system.files import disk_full_reported, link_or_copy, remove_leftovers, sha256_of_file
 from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.progress import GrowthReport
+from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -61,9 +61,8 @@ class DownloadStore:
     def missing(self, wanted: Iterable[LockedArtifact]) -> list[LockedArtifact]:
         """Those that the store lacks. Files whose sha256 differs from their path are removed and count as missing."""
         files = sorted(set(wanted), key=lambda artifact: (artifact.kind, artifact.name, artifact.version))
-        with ThreadPoolExecutor(_HASHING_THREADS) as pool:
-            complete = list(pool.map(self._is_complete, files))
-        return [artifact for artifact, is_complete in zip(files, complete, strict=True) if not is_complete]
+        complete = dict(run_in_threads(self._is_complete, files, threads=_HASHING_THREADS))
+        return [artifact for artifact in files if not complete[artifact]]
 
     def accept(self, downloaded: Path, artifact: LockedArtifact) -> Path:
         """Move a downloaded file into the store. Raises IntegrityError if it is not the expected file."""
