@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from channel_tools.audit.model import Declared, DeclaredException, Excused, Finding, Rule
 from channel_tools.audit.rules import files, loader
+from channel_tools.conda.platforms import without_platform
 from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def declared_by(about: Mapping[str, Any], rendered: RenderedRecipe, *, name: str
     extra = about.get("extra")
     audit = extra.get("audit", {}) if isinstance(extra, dict) else {}
     if name is not None and is_of_foundation(extra):
-        audit = foundation_table().get(name, {})
+        audit = foundation_table().get(without_platform(name), {})
     if not isinstance(audit, dict) or not audit.keys() <= _KEYS:
         faults.append(f"extra.audit is {audit!r}; expected a mapping with {' or '.join(sorted(_KEYS))}")
         audit = {}
@@ -159,7 +160,7 @@ def declared_by(about: Mapping[str, Any], rendered: RenderedRecipe, *, name: str
 
 @functools.cache
 def foundation_table() -> Mapping[str, Any]:
-    """The declarations for packages of the registry foundation, by name."""
+    """The declarations for packages of the registry foundation, by name, as without_platform gives it."""
     table = load_plain_yaml(FOUNDATION_TABLE.read_bytes())
     return table if isinstance(table, dict) else {}
 

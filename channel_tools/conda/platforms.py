@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import platform
+from typing import Literal, get_args
 
 from rattler import Subdir
 
 from channel_tools.system.errors import UsageError
 
-SUPPORTED_PLATFORMS = ("linux-64", "linux-aarch64")
+PlatformName = Literal["linux-64", "linux-aarch64"]
+SUPPORTED_PLATFORMS: tuple[PlatformName, ...] = get_args(PlatformName)
 
 
 def machine_glibc() -> tuple[int, ...] | None:
@@ -18,10 +20,21 @@ def machine_glibc() -> tuple[int, ...] | None:
     return tuple(map(int, version.split(".")[:2])) if name == "glibc" else None
 
 
-def current_platform() -> str:
+def without_platform(name: str) -> str:
+    """A package's name with ``{subdir}`` for the platform at its end, as in tables for all platforms.
+
+    >>> without_platform("gcc_linux-aarch64"), without_platform("gcc")
+    ('gcc_{subdir}', 'gcc')
+    """
+    ending = next((ending for platform in SUPPORTED_PLATFORMS if name.endswith(ending := f"_{platform}")), "")
+    return f"{name.removesuffix(ending)}_{{subdir}}" if ending else name
+
+
+def current_platform() -> PlatformName:
     """This machine's subdir, as conda names it. Raises UsageError if no recipe of ours can be built."""
     subdir = str(Subdir.current())
-    if subdir not in SUPPORTED_PLATFORMS:
-        message = f"this machine is {subdir}; packages are built on {' and '.join(SUPPORTED_PLATFORMS)}"
-        raise UsageError(message, hint="run the command on a Linux machine")
-    return subdir
+    for supported in SUPPORTED_PLATFORMS:
+        if subdir == supported:
+            return supported
+    message = f"this machine is {subdir}; packages are built on {' and '.join(SUPPORTED_PLATFORMS)}"
+    raise UsageError(message, hint="run the command on a Linux machine")

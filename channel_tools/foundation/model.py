@@ -22,6 +22,7 @@ from channel_tools.system.errors import ConfigError
 from channel_tools.system.yamlfile import read_yaml
 
 if TYPE_CHECKING:
+    from channel_tools.conda.platforms import PlatformName
     from channel_tools.requests.names import BaseName
 
 FileKind = Literal["deb", "wheel"]
@@ -97,8 +98,8 @@ class TableSummary:
 
 
 @functools.cache
-def table_summary(base: BaseName) -> TableSummary:
-    """The summary of the program's table on a Debian release. The rows are not checked: load_table does that.
+def table_summary(base: BaseName, subdir: PlatformName) -> TableSummary:
+    """The summary of the program's table on a Debian release and platform; the rows are not checked, as by load_table.
 
     Raises ConfigError for a table that does not parse.
     """
@@ -106,10 +107,10 @@ def table_summary(base: BaseName) -> TableSummary:
     tables: list[dict[str, Any]] = [value for value in values if isinstance(value, dict)]
     groups = [group for table in tables if isinstance(group := table.get("packages"), dict)]
     rows = {
-        name: {**row, **row.get("by_base", {}).get(base, {})}
+        name.replace("{subdir}", subdir): row | row.get("by_base", {}).get(base, {})
         for group in groups
         for name, row in group.items()
-        if isinstance(row, dict) and base in row.get("bases", [base])
+        if isinstance(row, dict) and base in row.get("bases", [base]) and subdir in row.get("platforms", [subdir])
     }
     header: dict[str, Any] = next(table for table in tables if "suite" in table)
     header = {**header, **header.get("by_base", {}).get(base, {})}

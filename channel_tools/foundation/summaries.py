@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from channel_tools.conda.platforms import without_platform
 from channel_tools.system.document import decode_json
 
 _FILE = Path(__file__).parent / "data" / "summaries.json"
@@ -16,7 +17,7 @@ _FILE = Path(__file__).parent / "data" / "summaries.json"
 
 def summary_of(name: str) -> str:
     """The line about the package ``name``, "" if there is none."""
-    return _lines().get(name, "")
+    return _lines().get(without_platform(name), "").replace("{subdir}", name.rpartition("_")[2])
 
 
 @functools.cache

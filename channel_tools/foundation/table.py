@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from channel_tools.conda.package import RunExports
+from channel_tools.conda.platforms import PlatformName  # noqa: TC001 - pydantic reads it
 from channel_tools.foundation.model import (
     DATA_FOLDER,
     TEMPLATE,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
+_MACHINES: Mapping[PlatformName, str] = {"linux-64": "x86-64", "linux-aarch64": "aarch64"}
+"""In names of Debian's packages."""
 _HEADER_KEYS = ("suite", "python", "glibc", "conda_names")
 _Keys = TypeVar("_Keys", bound=BaseModel)
 _Minor = Annotated[str, Field(pattern=r"^3\.\d+$")]
@@ -177,7 +180,7 @@ class _RunExportsRow(_Strict):
 
 
 class _RowKeys(_Strict):
-    """The keys of a row that may differ by base."""
+    """The keys of a row that may differ by base and platform."""
 
     model_config = ConfigDict(title="PackageKeys")
 
@@ -220,6 +223,10 @@ class _Row(_RowKeys):
     bases: list[BaseName] = _texts("The Debian releases of which it is made; empty: all.")
     by_base: dict[BaseName, _RowKeys] = Field(
         default_factory=dict, description="The keys that differ on a Debian release other than the header's."
+    )
+    platforms: list[PlatformName] = _texts("The platforms for which it is made; empty: all.")
+    by_platform: dict[PlatformName, _RowKeys] = Field(
+        default_factory=dict, description="The keys that differ on a platform, whatever the base."
     )
 
 
@@ -265,7 +272,10 @@ class _TableFile(_HeaderKeys):
     by_base: dict[BaseName, _HeaderKeys] | None = Field(
         default=None, description="The header of further Debian releases, as far as it differs."
     )
-    packages: dict[str, _Row] = Field(description="Rows by conda package name.")
+    packages: dict[str, _Row] = Field(
+        description="Rows by conda package name; ``{subdir}`` stands for the platform, in texts also ``{machine}`` for "
+        "its name in those of Debian's packages."
+    )
 
 
 def table_schema() -> dict[str, Any]:
@@ -274,29 +284,35 @@ def table_schema() -> dict[str, Any]:
 
 
 def load_table(
-    paths: Sequence[Path] | None = None, *, repairs: Collection[str] | None = None, base: BaseName = FIRST_BASE
+    paths: Sequence[Path] | None = None,
+    *,
+    subdir: PlatformName,
+    repairs: Collection[str] | None = None,
+    base: BaseName = FIRST_BASE,
 ) -> FoundationTable:
-    """Read the table of a Debian release from ``paths`` (None: the program's own files, data/*.yaml).
+    """Read the table of a Debian release and platform from ``paths`` (None: the program's own files, data/*.yaml).
 
     ``repairs`` are the names of the steps that exist (None: those of the program). Raises ConfigError with file and
     line for anything that is wrong with a row or with the set of rows.
     """
+    platform = {"subdir": subdir, "machine": _MACHINES[subdir]}
     known_repairs = _program_repairs() if repairs is None else repairs
     documents = [read_yaml(path) for path in (sorted(DATA_FOLDER.glob("*.yaml")) if paths is None else paths)]
     files = [(document, _parse(document)) for document in documents]
     document, header = _header(files)
-    header = _on_base(header, (header.by_base or {}).get(base))
+    header = _changed(header, (header.by_base or {}).get(base))
+    texts = {**platform, **{name: _filled(value, platform) for name, value in (header.versions or {}).items()}}
     entries: dict[str, Entry] = {}
     for document, file in files:
-        for name, row in file.packages.items():
-            if row.bases and base not in row.bases:
+        for key, row in file.packages.items():
+            if (row.bases and base not in row.bases) or (row.platforms and subdir not in row.platforms):
                 continue
-            entry = _entry(document, name, _on_base(row, row.by_base.get(base)), known_repairs)
-            entry = _with_versions(entry, header.versions or {})
-            if (other := entries.get(name)) is not None:
-                message = f"package {name!r} already has a row, in {other.path}:{other.line}"
-                raise document.error(message, "packages", name, hint="keep one of the two rows")
-            entries[name] = entry
+            keys = _changed(_changed(row, row.by_base.get(base)), row.by_platform.get(subdir))
+            entry = _entry(document, key, keys, known_repairs, texts)
+            if (other := entries.get(entry.name)) is not None:
+                message = f"package {entry.name!r} already has a row, in {other.path}:{other.line}"
+                raise document.error(message, "packages", key, hint="keep one of the two rows")
+            entries[entry.name] = entry
     table = FoundationTable(
         suite=header.suite or "",
         python=header.python or "",
@@ -307,25 +323,15 @@ def load_table(
     return table if header.combinations is None else _with_combinations(table, document, header.combinations)
 
 
-def _on_base(keys: _Keys, different: BaseModel | None) -> _Keys:
-    """The keys with those that differ on a base."""
+def _changed(keys: _Keys, different: BaseModel | None) -> _Keys:
+    """The keys with those that differ on a base or platform."""
     changed = () if different is None else different.model_fields_set
     return keys.model_copy(update={name: getattr(different, name) for name in changed})
 
 
-def _with_versions(entry: Entry, versions: Mapping[str, str]) -> Entry:
-    """The row with its Debian release's versions for ``{gcc}`` and the like, wherever its texts name them."""
-
-    def filled(value: object) -> object:
-        if isinstance(value, str):
-            return TEMPLATE.sub(lambda match: versions.get(match[1], match[0]), value)
-        if isinstance(value, tuple):
-            return tuple(map(filled, value))
-        return value
-
-    exports = {item.name: filled(getattr(entry.run_exports, item.name)) for item in dataclasses.fields(RunExports)}
-    texts: dict[str, Any] = {item.name: filled(getattr(entry, item.name)) for item in dataclasses.fields(Entry)}
-    return replace(entry, **{**texts, "run_exports": RunExports(**exports)})  # type: ignore[arg-type]
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """A text with the platform's and the Debian release's values for ``{subdir}``, ``{gcc}`` and the like."""
+    return TEMPLATE.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def _with_combinations(table: FoundationTable, document: YamlDocument, stated: _Combinations) -> FoundationTable:
@@ -394,8 +400,11 @@ def _header(files: Sequence[tuple[YamlDocument, _TableFile]]) -> tuple[YamlDocum
     return document, header
 
 
-def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collection[str]) -> Entry:
-    key_path = ("packages", name)
+def _entry(
+    document: YamlDocument, key: str, row: _Row, known_repairs: Collection[str], texts: Mapping[str, str]
+) -> Entry:
+    """The row ``key``, with ``texts`` for what its texts name."""
+    key_path, name = ("packages", key), _filled(key, texts)
     if not _NAME.fullmatch(name):
         raise document.error(
             f"{name!r} is not a valid conda package name: expected lower-case letters, digits, - _ .", *key_path
@@ -417,7 +426,12 @@ def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collecti
             raise document.error(
                 message, *key_path, "repairs", index, hint=nearest_names_hint(step, known_repairs, noun="repair step")
             )
-    own = ((key, value) for key, value in row if key in _RowKeys.model_fields)
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in own}
-    values["run_exports"] = RunExports(**{kind: tuple(specs) for kind, specs in row.run_exports})
+
+    def finished(value: object) -> Any:  # noqa: ANN401 - of any field
+        if isinstance(value, list):
+            return tuple(map(finished, value))
+        return _filled(value, texts) if isinstance(value, str) else value
+
+    values = {field: finished(value) for field, value in row if field in _RowKeys.model_fields}
+    values["run_exports"] = RunExports(**{kind: finished(specs) for kind, specs in row.run_exports})
     return Entry(name=name, line=document.line_of(*key_path), path=document.path, **values)

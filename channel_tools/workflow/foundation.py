@@ -61,7 +61,7 @@ def make_registry_foundation(
         progress.note(f"base {wanted.base_in_words}: for machines that run no later one")
     if (settings.foundation / CHANNEL_RECORD).is_file():
         open_channel(settings.foundation, foundation=wanted)
-    table = load_table(base=base)
+    table = load_table(base=base, subdir=subdir)
     channel = None if request.dry_run else ensure_channel(settings.foundation, wanted, subdirs=(subdir,))
     result = build_foundation(
         table,
@@ -79,13 +79,13 @@ def make_registry_foundation(
 
 def check_registry_versions(settings: Settings, request: FoundationRequest, *, progress: Progress) -> None:
     """Raise what make_registry_foundation raises for a version that nobody offers, as a PyTorch for the CPU."""
-    base = request.base or own_base(settings, glibc=machine_glibc())
+    base, subdir = request.base or own_base(settings, glibc=machine_glibc()), current_platform()
     check_versions(
-        load_table(base=base),
+        load_table(base=base, subdir=subdir),
         request,
         destination=settings.foundation,
         downloads=settings.downloads,
-        subdir=current_platform(),
+        subdir=subdir,
         progress=progress,
         pytorch_index=settings.pytorch_index,
     )
@@ -149,7 +149,7 @@ def make_needed_foundation(settings: Settings, request: PlanRequest, *, progress
     Raises the errors of expand_request and of make_registry_foundation.
     """
     expansion = expand_request(settings, request)
-    own = table_summary(expansion.foundation.release).default.python
+    own = table_summary(expansion.foundation.release, current_platform()).default.python
     others = {combination.name for combination in expansion.combinations if combination.python != own}
     wanted = with_needs(settings, FoundationRequest(), expansion)
     make_registry_foundation(settings, replace(wanted, asked=wanted.asked - others), progress=progress)
@@ -184,7 +184,7 @@ def foundation_rows(settings: Settings | None) -> list[FoundationRow]:
     is_made = settings is not None and (settings.foundation / RECORD_NAME).is_file()
     base = FIRST_BASE if settings is None else listed_base(settings)
     record = read_record(settings.foundation) if settings is not None and is_made else None
-    return list_foundation(load_table(base=base), record)
+    return list_foundation(load_table(base=base, subdir=current_platform()), record)
 
 
 def verify_registry_foundation(

@@ -69,7 +69,9 @@ class Expansion:
     @property
     def optional_packages(self) -> frozenset[str]:
         """The optional packages of the registry foundation that recipes or environments of the stacks name."""
-        return table_summary(self.foundation.release).optional & required_names(self.packages, self.stacks)
+        return table_summary(self.foundation.release, current_platform()).optional & required_names(
+            self.packages, self.stacks
+        )
 
     @property
     def wants_cuda(self) -> bool:
@@ -84,7 +86,7 @@ class Expansion:
     def combinations(self) -> tuple[Combination, ...]:
         """The optional pairs of Python and PyTorch of the registry foundation that variants need."""
         wanted = choices(self.packages)
-        summary = table_summary(self.foundation.release)
+        summary = table_summary(self.foundation.release, current_platform())
         default = summary.default
         return tuple(
             combination
@@ -136,7 +138,7 @@ def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]
 
 def pythons_to_build(settings: Settings, expansion: Expansion) -> list[str]:
     """The Pythons that recipes have to build for the registry foundation of a request, by minor version."""
-    own = table_summary(expansion.foundation.release).default.python
+    own = table_summary(expansion.foundation.release, current_platform()).default.python
     wanted = {combination.python for combination in expansion.combinations} - {own}
     if _lacks_python(expansion, foundation_needs(settings, expansion)):
         wanted.add(own)
@@ -148,7 +150,7 @@ def _has_rows_with_modules(settings: Settings, expansion: Expansion, names: froz
     from channel_tools.foundation.record import RECORD_NAME, read_record  # noqa: PLC0415 - only this kind has a record
 
     is_made = (settings.foundation / RECORD_NAME).is_file()
-    if PYTHON in table_summary(expansion.foundation.release).rows:
+    if PYTHON in table_summary(expansion.foundation.release, current_platform()).rows:
         return is_made
     return not _lacks_python(expansion, names) or (
         is_made and any(package.name == PYTHON for package in read_record(settings.foundation).packages)
@@ -158,11 +160,11 @@ def _has_rows_with_modules(settings: Settings, expansion: Expansion, names: froz
 def _lacks_python(expansion: Expansion, names: frozenset[str]) -> bool:
     """Whether rows that the names lead to need a Python that Debian does not have on the request's base."""
     base = expansion.foundation.release
-    if PYTHON in table_summary(base).rows:
+    if PYTHON in table_summary(base, current_platform()).rows:
         return False
     from channel_tools.foundation.table import load_table  # noqa: PLC0415 - slow to import, and for some bases only
 
-    return load_table(base=base).limited_to(names).lacks_python
+    return load_table(base=base, subdir=current_platform()).limited_to(names).lacks_python
 
 
 def _is_for(choice: Choice, combination: Combination) -> bool:
@@ -249,7 +251,7 @@ def offered_versions(foundation: Foundation) -> Mapping[str, Sequence[str]]:
     """The Pythons and PyTorches that a foundation has without building one; any, if a key is absent."""
     if not foundation.is_made_here:
         return {}
-    default = table_summary(foundation.release).default
+    default = table_summary(foundation.release, current_platform()).default
     return {"python": (default.python,), "pytorch": (default.pytorch,)}
 
 
@@ -291,7 +293,9 @@ def plan_request(settings: Settings, request: PlanRequest, *, note: Note = ignor
         from channel_tools.foundation.build import is_outdated  # noqa: PLC0415 - slow to import, and for this kind only
         from channel_tools.foundation.table import load_table  # noqa: PLC0415
 
-        if is_outdated(load_table(base=expansion.foundation.release), settings.foundation, current_platform()):
+        subdir = current_platform()
+        table = load_table(base=expansion.foundation.release, subdir=subdir)
+        if is_outdated(table, settings.foundation, subdir):
             note(
                 f"{expansion.foundation.traits.label} was made by another version of channel_tools: build makes it "
                 "again, and may then build what is skipped here"
@@ -312,7 +316,7 @@ def open_index(settings: Settings, foundation: Foundation) -> FoundationIndex:
         settings.foundation if address is None else address,
         kind=foundation.kind,
         platform=current_platform(),
-        optional=table_summary(foundation.release).rows if foundation.is_made_here else frozenset(),
+        optional=table_summary(foundation.release, current_platform()).rows if foundation.is_made_here else frozenset(),
         environ=settings.environ,
         cache=settings.package_cache / REPODATA_CACHE,
         further=foundation.further,

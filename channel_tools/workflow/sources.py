@@ -239,13 +239,14 @@ def debian_sources(settings: Settings) -> tuple[DebianSources, ...]:
     from channel_tools.foundation.table import load_table  # noqa: PLC0415
     from channel_tools.sources.fetch import DebianSources  # noqa: PLC0415
 
+    subdir = current_platform()
     return tuple(
         DebianSources(
             state=settings.downloads / "apt" / f"{suite}-source",
             suite=suite,
-            architecture=DEB_ARCHITECTURES[current_platform()],
+            architecture=DEB_ARCHITECTURES[subdir],
         )
-        for suite in (load_table().suite, *_LATER_SUITES)
+        for suite in (load_table(subdir=subdir).suite, *_LATER_SUITES)
     )
 
 

@@ -213,7 +213,7 @@ def test_a_row_of_the_registry_foundation_with_a_repair(tree: Path) -> None:
         tree,
         "-c",
         "from channel_tools.foundation.table import load_table\n"
-        "print([entry.repairs for entry in load_table().entries if entry.name == 'answer'])",
+        "print([entry.repairs for entry in load_table(subdir='linux-64').entries if entry.name == 'answer'])",
     )
 
     assert "write_answer" in read.stdout

@@ -512,7 +512,7 @@ GRPC = "b55696fb249669744de3e71acc54a9382bea0dce7cd5ba379b356b12b82d4229"
 
 
 def test_grpcs_release_is_found_among_the_hosts_debian_sources(tmp_path: Path) -> None:
-    suite = load_table().suite
+    suite = load_table(subdir=current_platform()).suite
     if suite != "bookworm":
         pytest.skip(f"the foundation's suite is {suite}; grpc 1.51.1 is bookworm's")
     architecture = DEB_ARCHITECTURES[current_platform()]

@@ -149,4 +149,4 @@ def write_table(folder: Path, rows: str, *, name: str = "table.yaml", header: st
 
 def make_table(folder: Path, rows: str, *, header: str = HEADER) -> FoundationTable:
     """The table of ``rows``."""
-    return load_table([write_table(folder, rows, header=header)])
+    return load_table([write_table(folder, rows, header=header)], subdir="linux-64")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from channel_tools.conda.package import RunExports
+from channel_tools.conda.platforms import SUPPORTED_PLATFORMS, PlatformName
 from channel_tools.foundation.model import DATA_FOLDER, Entry, table_summary
+from channel_tools.foundation.summaries import summary_of
 from channel_tools.foundation.table import load_table
 from channel_tools.requests.names import BASES, BaseName
 from channel_tools.system.errors import ConfigError
@@ -40,51 +42,66 @@ libzlib: {debs: [zlib1g]}
 
 
 def test_the_tables_own_files_are_right() -> None:
-    table = load_table()
+    table = load_table(subdir="linux-64")
     names = {entry.name for entry in table.entries}
     assert {"python", "pytorch", "libtorch", "numpy", "pip", "cmake", "libgrpc", "gxx_linux-64", "mpich"} <= names
     assert table.suite == "bookworm"
-    assert table_summary("debian-12").optional == table.optional_names != frozenset()
+    assert table_summary("debian-12", "linux-64").optional == table.optional_names != frozenset()
 
 
+ONLY_X86 = {"libpsm-infinipath", "libpsm2"}
+
+
+@pytest.mark.parametrize("subdir", SUPPORTED_PLATFORMS)
 @pytest.mark.parametrize("base", get_args(BaseName))
-def test_a_base_has_all_packages_and_its_own_glibc(base: BaseName) -> None:
-    table, summary = load_table(base=base), table_summary(base)
-    of_first = {entry.name for entry in load_table().entries}
-    assert of_first - {entry.name for entry in table.entries} <= {"libre2-9", "python"}
+def test_a_base_has_all_packages_and_its_own_glibc(base: BaseName, subdir: PlatformName) -> None:
+    table, summary = load_table(base=base, subdir=subdir), table_summary(base, subdir)
+    of_first = {entry.name.replace("linux-64", subdir) for entry in load_table(subdir="linux-64").entries}
+    assert of_first - {entry.name for entry in table.entries} <= {"libre2-9", "python", *ONLY_X86}
     assert table.limited_to({"pytorch"}).lacks_python == (base == "debian-11")
-    assert not table.limited_to({"gcc_linux-64", "openssl"}).lacks_python
+    compilers = table.limited_to({f"gcc_{subdir}", "openssl"})
+    assert f"gcc_impl_{subdir}" in {entry.name for entry in compilers.wanted}
+    assert not compilers.lacks_python
     assert (set(summary.rows), summary.optional) == ({entry.name for entry in table.entries}, table.optional_names)
     assert (table.glibc, table.python) == (BASES[base].glibc, summary.default.python)
     texts = [
         text for entry in table.entries for text in (*entry.debs, *entry.depends, *entry.skip, entry.version or "")
     ]
     assert [text for text in texts if re.search(r"\{(?!version|pin|build)", text)] == []
+    other = {"linux-64": "aarch64|arm64", "linux-aarch64": "x86[-_]64|amd64|linux-64|psm|quadmath"}[subdir]
+    assert [text for text in (*texts, *summary.rows) if re.search(other, text)] == []
+    assert all(map(summary_of, (name for name in summary.rows if name.endswith(subdir))))
 
 
-def test_a_row_says_what_differs_by_base(tmp_path: Path) -> None:
-    header = HEADER + 'versions: {n: "1"}\nby_base: {debian-13: {suite: trixie, versions: {n: "2"}}}\n'
+def test_a_row_says_what_differs_by_base_and_platform(tmp_path: Path) -> None:
+    header = HEADER + 'versions: {n: "1"}\nby_base: {debian-13: {suite: trixie, versions: {n: "2-{machine}"}}}\n'
     rows = """
-a: {debs: ["a{n}"], depends: ["b {pin:b{n}:x}"], by_base: {debian-13: {drop: [x]}}}
-b1: {debs: [b1], bases: [debian-12]}
-b2: {debs: [b2], bases: [debian-13]}
+a: {debs: ["a{n}"], depends: ["b {pin:b_{subdir}:x}"], by_base: {debian-13: {drop: [x]}}}
+"b_{subdir}": {debs: [b], by_platform: {linux-aarch64: {drop: [y]}}, by_base: {debian-13: {drop: [x], skip: [z]}}}
+c: {debs: [c], bases: [debian-12]}
+d: {debs: [d], bases: [debian-13], platforms: [linux-64]}
 """
     path = write_table(tmp_path, rows, header=header)
-    first, later = load_table([path]), load_table([path], base="debian-13")
+    first, later = load_table([path], subdir="linux-64"), load_table([path], base="debian-13", subdir="linux-aarch64")
     assert (first.suite, later.suite) == ("bookworm", "trixie")
-    assert [entry.name for entry in later.entries] == ["a", "b2"]
-    assert [(entry.debs, entry.depends, entry.drop) for entry in (first.entries[0], later.entries[0])] == [
-        (("a1",), ("b {pin:b1:x}",), ()),
-        (("a2",), ("b {pin:b2:x}",), ("x",)),
+    assert [[entry.name for entry in table.entries] for table in (first, later)] == [
+        ["a", "b_linux-64", "c"],
+        ["a", "b_linux-aarch64"],
     ]
-    same = write_table(tmp_path, 'a: {debs: [a1], depends: ["b {pin:b1:x}"]}\nb1: {debs: [b1]}', name="same.yaml")
-    assert load_table([same]).digest == first.digest
+    assert [(entry.debs, entry.depends, entry.drop) for entry in (first.entries[0], later.entries[0])] == [
+        (("a1",), ("b {pin:b_linux-64:x}",), ()),
+        (("a2-aarch64",), ("b {pin:b_linux-aarch64:x}",), ("x",)),
+    ]
+    assert [(entry.drop, entry.skip) for entry in (first.entries[1], later.entries[1])] == [((), ()), (("y",), ("z",))]
+    rows = 'a: {debs: [a1], depends: ["b {pin:b_linux-64:x}"]}\nb_linux-64: {debs: [b]}\nc: {debs: [c]}'
+    same = write_table(tmp_path, rows, name="same.yaml")
+    assert load_table([same], subdir="linux-64").digest == first.digest
 
 
 def test_rows_may_stand_in_several_files(tmp_path: Path) -> None:
     first = write_table(tmp_path, "a: {debs: [a]}", name="1.yaml")
     second = write_table(tmp_path, "b: {debs: [b]}", name="2.yaml", header="")
-    assert [entry.name for entry in load_table([first, second]).entries] == ["a", "b"]
+    assert [entry.name for entry in load_table([first, second], subdir="linux-64").entries] == ["a", "b"]
 
 
 def test_the_digest_does_not_depend_on_where_a_row_stands(tmp_path: Path) -> None:
@@ -114,14 +131,14 @@ def test_the_digest_does_not_depend_on_where_a_row_stands(tmp_path: Path) -> Non
 def test_a_wrong_row_is_named_with_file_and_line(tmp_path: Path, rows: str, line: int, expected: str) -> None:
     path = write_table(tmp_path, rows)
     with pytest.raises(ConfigError, match=expected) as caught:
-        load_table([path])
+        load_table([path], subdir="linux-64")
     assert str(caught.value).startswith(f"{path}:{line}: ")
 
 
 def test_an_unknown_step_is_answered_with_the_nearest(tmp_path: Path) -> None:
     path = write_table(tmp_path, "a: {debs: [a], repairs: [nativ]}")
     with pytest.raises(ConfigError) as caught:
-        load_table([path])
+        load_table([path], subdir="linux-64")
     assert caught.value.hint == "did you mean native?"
 
 
@@ -129,7 +146,7 @@ def test_a_package_in_two_files_is_named_with_both(tmp_path: Path) -> None:
     first = write_table(tmp_path, "a: {debs: [a]}", name="1.yaml")
     second = write_table(tmp_path, "a: {debs: [b]}", name="2.yaml", header="")
     with pytest.raises(ConfigError, match=rf"2\.yaml:2: package 'a' already has a row, in {first}:6"):
-        load_table([first, second])
+        load_table([first, second], subdir="linux-64")
 
 
 @pytest.mark.parametrize(
@@ -149,18 +166,18 @@ def test_a_wrong_header_is_an_error(tmp_path: Path, headers: list[str], expected
         for number, header in enumerate(headers)
     ]
     with pytest.raises(ConfigError, match=expected):
-        load_table(paths)
+        load_table(paths, subdir="linux-64")
 
 
 def test_a_file_that_is_no_mapping_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("- a\n")
     with pytest.raises(ConfigError, match=r"x\.yaml:1: a table file must be a mapping"):
-        load_table([path])
+        load_table([path], subdir="linux-64")
 
 
 # the rows of data/native.yaml as they stand: what can be said about them without any package
-TABLE = load_table()
+TABLE = load_table(subdir="linux-64")
 NATIVE = [entry for entry in TABLE.entries if entry.path == DATA_FOLDER / "native.yaml"]
 BY_NAME = {entry.name: entry for entry in TABLE.entries}
 
@@ -217,7 +234,7 @@ def test_development_packages_export_what_runs(seen_by_recipes: str, exported: s
 
 
 def test_the_table_can_be_limited_to_what_recipes_name() -> None:
-    table = load_table()
+    table = load_table(subdir="linux-64")
     compiled = {entry.name for entry in table.limited_to({"gcc_linux-64", "sysroot_linux-64", "own-package"}).wanted}
     assert {"gcc_impl_linux-64", "binutils_impl_linux-64", "libgcc"} <= compiled
     assert not compiled & {"python", "pytorch", "mpich", "libgrpc", "cmake"}

@@ -31,7 +31,7 @@ def _in_recipe(*keys: str) -> object:
 
 def test_its_dependencies_and_version_are_those_of_the_wheel() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    names = dict(load_table().conda_names)
+    names = dict(load_table(subdir="linux-64").conda_names)
     wanted = {f"python {project['requires-python']}", STACKS_PACKAGE}
     extras = project["optional-dependencies"]
     for text in (*project["dependencies"], *extras["pack"], *extras["sbom"]):
