@@ -38,6 +38,7 @@ from channel_tools.system.counting import counted
 from channel_tools.system.errors import CommandError, NetworkError, UsageError, VerificationError
 from channel_tools.system.files import absolute_path, sha256_of_file, write_text_atomically
 from channel_tools.system.remote import run_on_hosts
+from channel_tools.system.settings import UNSQUASHFS_VARIABLE
 from channel_tools.system.work_folder import temporary_folder
 from channel_tools.validate.local_scratch import local_scratch_of
 from channel_tools.workflow.environment import install
@@ -240,7 +241,7 @@ def run_in_image(
     elif scratch is not None:
         progress.note(f"image: cannot be mounted ({problem}); unpacking it into {scratch}")
         if hosts is not None:
-            _unpack_on_others(file, scratch, hosts)
+            _unpack_on_others(file, scratch, hosts, environ)
         command = [*start, *words_at(str(unpack_image(file, scratch, environ)))]
     else:
         message = f"{file}: cannot be mounted at {description.at}: {problem}"
@@ -260,9 +261,11 @@ def _hosts_of(ranks: int | None, environ: Mapping[str, str]) -> RankHosts | None
     return hosts_of_this_job(len(hosts), max(host.ranks for host in hosts), environ) if len(hosts) > 1 else None
 
 
-def _unpack_on_others(file: Path, scratch: Path, hosts: RankHosts) -> None:
+def _unpack_on_others(file: Path, scratch: Path, hosts: RankHosts, environ: Mapping[str, str]) -> None:
     """Unpack an image on all hosts but the first. Raises CommandError naming each on which this failed."""
-    script = shlex.join([sys.executable, "-P", "-c", _UNPACK, str(file), str(scratch)])
+    # ssh takes no variables along
+    finding = [f"{name}={environ[name]}" for name in ("PATH", UNSQUASHFS_VARIABLE) if name in environ]
+    script = shlex.join(["env", *finding, sys.executable, "-P", "-c", _UNPACK, str(file), str(scratch)])
     commands = {name: hosts.shell_command(name, script) for name in hosts.names[1:]}
     answers = run_on_hosts(commands, env=hosts.variables, limit_s=_UNPACK_LIMIT_S)
     if failures := [f"{name}: {answer.error}" for name, answer in answers.items() if answer.error]:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``launch --image`` in jobs of Slurm: mounted on one node, unpacked on the disk of each of several."""
+"""``launch --image`` in jobs of Slurm and PBS: mounted on one node, unpacked on the disk of each of several."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from channel_tools.system.settings import CACHE_VARIABLE, MKSQUASHFS_VARIABLE, UNSQUASHFS_VARIABLE
 from tests.integration.conftest import ROOT
 from tests.support.command_line import run_tool
+from tests.support.pbs import write_pbs
 from tests.support.processes import wait_for
 from tests.support.programs import program
 from tests.support.slurm import Slurm, running_slurm
@@ -41,15 +43,20 @@ def image(tmp_path_factory: pytest.TempPathFactory, stack_channel: Path, program
     return folder / "udp.squashfs"
 
 
+def launch_script(folder: Path, *words: object) -> str:
+    """The line that runs SCRIPT, made in a folder, from there."""
+    (folder / "script.py").write_text(SCRIPT)
+    return shlex.join([sys.executable, "-P", "-m", "channel_tools", "launch", *map(str, words), "script.py"])
+
+
 def submit(slurm: Slurm, folder: Path, programs: dict[str, str], *words: object, nodes: int) -> str:
     """What a job printed that runs the command with SCRIPT."""
-    (folder / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-P", "-m", "channel_tools", "launch", *map(str, words), "script.py"]
+    command = launch_script(folder, *words)
     path = f"{slurm.bin}:{Path(program('mount')).parent}:{os.environ['PATH']}"
     variables = {**programs, "PATH": path, "HOME": os.environ["HOME"], CACHE_VARIABLE: str(folder / "cache")}
     exported = ",".join(f"{name}={value}" for name, value in variables.items())
     options = (f"--nodes={nodes}", f"--ntasks={2 * nodes}", f"--output={folder}/log", f"--export={exported}")
-    slurm.run("sbatch", *options, f"--chdir={folder}", f"--wrap={shlex.join(command)}")
+    slurm.run("sbatch", *options, f"--chdir={folder}", f"--wrap={command}")
     wait_for(lambda: not slurm.jobs(), limit_s=300)
     return (folder / "log").read_text()
 
@@ -90,3 +97,23 @@ def test_a_job_of_two_nodes_unpacks_it_on_the_disk_of_each(
     assert [*disk.iterdir()] == []
     assert "n2: channel_tools.system.errors.UsageError: --local-scratch" in missing
     assert "Traceback" not in missing
+
+
+def test_a_job_of_pbs_with_two_nodes_unpacks_it_on_both_by_ssh_which_takes_no_variables_along(
+    tmp_path: Path, image: Path, programs: dict[str, str]
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = launch_script(tmp_path, "--ranks", 4, "--image", image, "--local-scratch", disk)
+    variables = {**programs, "HOME": os.environ["HOME"], CACHE_VARIABLE: str(tmp_path / "cache")}
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    asked = f"#PBS -l select=2:ncpus=2:mpiprocs=2 -l walltime=00:05:00 -j oe -o {tmp_path}/log"
+    job = tmp_path / "job.sh"
+    job.write_text("\n".join(["#!/bin/bash", asked, *lines, f"cd {tmp_path}", f"exec {command}", ""]))
+    with running_slurm() as slurm:
+        subprocess.run([write_pbs(tmp_path / "pbs", slurm) / "qsub", job], check=True)
+        wait_for(lambda: not slurm.jobs(), limit_s=300)
+    log = (tmp_path / "log").read_text()
+    ranked = [line.split()[:6] for line in ranks(log)]
+    assert [words[:5] for words in ranked] == [["rank", str(rank), "of", "4", "in"] for rank in range(4)], log
+    assert {Path(words[5]).parent for words in ranked} == {disk}
