@@ -6,7 +6,9 @@ All three are typed one after the other in one folder, since the second and thir
 
 from __future__ import annotations
 
+import ast
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,6 +62,11 @@ def test_what_is_not_heavy_works_as_it_stands(tmp_path: Path) -> None:
     said = typed(text, tmp_path, home=tmp_path)
     assert "torch-mpi" in said.partition("mysite: a tree")[2]
     assert "hello 1.0.0 -> 1.1" in said
+    patched = tmp_path / "patched" / "torch_mpi"
+    shutil.copytree(ROOT / "recipes" / "torch-mpi" / "src" / "torch_mpi", patched)
+    (patch,) = (tmp_path / "mysite" / "patches" / "torch-mpi").iterdir()
+    subprocess.run(["git", "apply", patch], cwd=patched.parent, check=True)
+    assert "SITE = 'mysite'" in ast.unparse(ast.parse((patched / "__init__.py").read_text()))
     (script,) = [block.text for block in blocks_of("researcher") if not block.heavy]
     typed(script, tmp_path, home=tmp_path)
     compile((tmp_path / "train.py").read_text(), "train.py", "exec")
