@@ -97,7 +97,7 @@ def run_doctor(
     return subject, (
         *_machine(settings),
         *(_packages(settings, stack) if prefix is None else ()),
-        *_environment(subject),
+        *_environment(subject, is_known=stack_name is not None or of_prefix is not None),
         *examine(subject),
         *(_by_ranks(subject, stack, hosts_file, environ) if launch else find_loaded(subject)),
         *_between_hosts(subject, hosts_file),
@@ -163,17 +163,21 @@ def _packages(settings: Settings, stack: Stack) -> Iterator[Diagnosis]:
     yield Diagnosis(subject="packages", level="ok", found=found)
 
 
-def _environment(subject: ExaminedStack) -> Iterator[Diagnosis]:
+def _environment(subject: ExaminedStack, *, is_known: bool) -> Iterator[Diagnosis]:
+    """``is_known``: whether the environment is of the stack, or this was named; else it was taken as the default."""
     if subject.prefix is None:
         message = "none is active and none is given: its libraries are not examined"
         fix = f"channel_tools doctor --stack {subject.stack} PREFIX"
         yield Diagnosis(subject="environment", level="warning", found=message, fix=fix)
+        return
+    message = f"{subject.prefix}: {counted(len(subject.installed), 'package')}"
+    if is_known:
+        yield Diagnosis(subject="environment", level="ok", found=f"{message}, examined as the stack {subject.stack}")
     else:
-        message = (
-            f"{subject.prefix}: {counted(len(subject.installed), 'package')}, examined as the stack {subject.stack}"
-        )
-        yield Diagnosis(subject="environment", level="ok", found=message)
-        yield from _replaced_by_pip(subject.prefix)
+        message = f"{message}, but those of no stack; examined as the default stack {subject.stack}"
+        fix = f"channel_tools doctor --stack NAME {shlex.quote(str(subject.prefix))}"
+        yield Diagnosis(subject="environment", level="warning", found=message, fix=fix)
+    yield from _replaced_by_pip(subject.prefix)
 
 
 def _replaced_by_pip(prefix: Path) -> Iterator[Diagnosis]:

@@ -71,6 +71,14 @@ def test_a_channel_says_what_its_stacks_install(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["bare", "channel", "env"]
 
 
+def test_an_environment_of_no_stack_is_not_taken_for_one_in_silence(folder: Path) -> None:
+    installed(folder, "part", "toy", "channel_tools-stacks", "-c", "channel")
+    said = output_of(folder, "doctor", "part")
+    assert "2 packages, but those of no stack; examined as the default stack toy" in " ".join(said.split())
+    assert f"channel_tools doctor --stack NAME {folder}/part" in " ".join(said.split())
+    assert "of no stack" not in output_of(folder, "doctor", "part", "--stack", "toy")
+
+
 def test_an_environment_says_what_its_stacks_are(folder: Path) -> None:
     installed(folder, "env", "toy", "base", "channel_tools-stacks", "-c", "channel")
     lines = output_of(folder, "launch", "--prefix", "env", "--dry-run", "train.py", "--epochs", "2")
