@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""C++ tests of libswitchml and of the switch under gcc's sanitizers, whose runtimes the foundation makes for this.
+"""C++ tests of libswitchml, the switch and the reduction in a host under gcc's sanitizers.
+
+The foundation makes their runtimes for this.
 
 Among them are the fuzzed programs, which replay their committed inputs.
 
@@ -35,6 +37,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 TEST_LIMIT_S = 1200
 LIBRARY_SOURCE = ROOT / "recipes" / "libswitchml" / "src"
+PLUGIN_SOURCE = ROOT / "recipes" / "torch-switchml" / "src"
+WIDE_ADDRESSES = "this kernel spreads addresses wider (vm.mmap_rnd_bits) than gcc 12's thread sanitizer allows"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +95,24 @@ def test_sanitizers_find_nothing(name: str, prefix: Path) -> None:
         timeout_s=TEST_LIMIT_S,
     )
     if "unexpected memory mapping" in result.stdout:
-        pytest.skip("this kernel spreads addresses wider (vm.mmap_rnd_bits) than gcc 12's thread sanitizer allows")
+        pytest.skip(WIDE_ADDRESSES)
     assert result.returncode == 0, result.stdout
     assert all(re.search(rf"{re.escape(test)} \.+ +Passed", result.stdout) for test in chosen.tests.values())
+
+
+def test_ranks_that_reduce_in_one_memory_race_for_nothing(prefix: Path) -> None:
+    """As threads: of processes, and of memory with a weaker order than x86's, the sanitizer is the only witness."""
+    toolchain = activated_environment(prefix, environ=os.environ)
+    program = prefix.with_name("host_reduction_threads")
+    names = ("counters", "host_board", "host_plan", "host_reduction", "host_sum")
+    sources = [
+        *(PLUGIN_SOURCE / "csrc" / f"{name}.cpp" for name in names),
+        Path(__file__).parent / f"{program.name}.cpp",
+    ]
+    includes = [f"-I{folder}" for folder in (PLUGIN_SOURCE, PLUGIN_SOURCE / "csrc", LIBRARY_SOURCE / "include")]
+    words: list[str | Path] = ["-std=c++17", "-O1", "-g", "-pthread", "-fsanitize=thread", *includes]
+    run_command([toolchain["CXX"], f"-Wl,-rpath,{prefix}/lib", *words, *sources, "-o", program], env=toolchain)
+    result = run_command([program], env=toolchain, check=False, timeout_s=TEST_LIMIT_S)
+    if "unexpected memory mapping" in result.stderr:
+        pytest.skip(WIDE_ADDRESSES)
+    assert (result.returncode, result.stdout) == (0, "right\n"), result.stderr
