@@ -97,26 +97,37 @@ def run_command(
     """
     words = tuple(str(word) for word in command)
     _log.info("$ %s", shlex.join(words))
-    stdin = subprocess.DEVNULL if content is None else subprocess.PIPE
-    process = start_command(words, cwd=cwd, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with contextlib.nullcontext(subprocess.DEVNULL) if content is None else _in_memory(content) as stdin:
+        process = start_command(words, cwd=cwd, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with _ended_on_error(process):
-        output = output_of(process, words, content=content, timeout_s=timeout_s)
+        output = output_of(process, words, timeout_s=timeout_s)
     result = _result(words, process, output)
     if check and result.returncode != 0:
         raise CommandError(f"{shlex.join(words)}: exit status {result.returncode}\n{result.tail()}")
     return result
 
 
+@contextlib.contextmanager
+def _in_memory(content: bytes) -> Iterator[int]:
+    """A file with this content, on no disk, to be read from its start.
+
+    Through a pipe, what a slow program has not taken at communicate's first time limit is never sent (CPython 3.11).
+    """
+    with os.fdopen(os.memfd_create("standard input"), "w+b") as file:
+        file.write(content)
+        file.seek(0)
+        yield file.fileno()
+
+
 def output_of(
     process: subprocess.Popen[bytes],
     words: Sequence[str],
     *,
-    content: bytes | None = None,
     timeout_s: float | None = None,
     held_s: float = _HELD_S,
     on_wait: Callable[[bytes], None] = lambda _printed: None,
 ) -> tuple[bytes, bytes]:
-    """What a started program prints until it ends; ``content`` goes to its standard input.
+    """What a started program prints until it ends.
 
     A process that it leaves running may have its output open for ever: that is read for ``held_s`` more, and a warning
     says so. ``on_wait`` is called a few times a second with what was printed so far. Raises CommandTimeoutError if the
@@ -127,10 +138,9 @@ def output_of(
     while True:
         wait_s = _POLL_S if limit is None else min(_POLL_S, limit.left_s())
         try:
-            return process.communicate(content, timeout=wait_s)
+            return process.communicate(timeout=wait_s)
         except subprocess.TimeoutExpired as err:  # its output is everything printed so far
             printed = (err.output or b"", err.stderr or b"")
-        content = None  # the first call goes on sending it
         on_wait(printed[0])
         if process.poll() is None:
             if limit is not None and not limit.left_s():

@@ -280,6 +280,12 @@ def test_what_even_sigkill_does_not_end_is_named_and_not_waited_for() -> None:
     assert ending.returncode == 0
 
 
+def test_a_program_that_is_slow_to_read_gets_all_of_its_input() -> None:
+    slow = "import sys, time; time.sleep(1); print(len(sys.stdin.buffer.read()))"
+    done = run_command([sys.executable, "-c", slow], content=b"x" * 300_000, timeout_s=TEST_TIMEOUT_S)
+    assert done.stdout == "300000\n"
+
+
 @pytest.mark.parametrize("stream", [io.StringIO(), None], ids=["text", "none"])
 def test_errors_are_passed_on_by_the_descriptor_whatever_the_stream_is(
     stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
