@@ -37,8 +37,9 @@ _PYTHON_LIBRARY = "libtorch_python.so"
 # loaded by path from the module folder, so it must lie there itself to find its libraries
 _LOADED_BY_PATH = "libtorch_global_deps.so"
 _TEST_LIBRARY = re.compile(r"lib(?:jitbackend_test|torchbind_test|backend_with_compiler|aoti_custom_ops)\.so")
-# libgomp under its own name is the foundation's package; under a name with a hash it is the wheel's own
-_FOUNDATION_LIBRARY = "libgomp.so.1"
+# under their own names they are the foundation's packages; under names with a hash, the wheel's own. aarch64's has the
+# second, for its OpenBLAS
+_FOUNDATION_LIBRARIES = frozenset({"libgomp.so.1", "libgfortran.so.5"})
 _CMAKE_PACKAGES = ("ATen", "Caffe2", "Torch")
 _INCLUDE_LINE = "  ${TORCH_INSTALL_PREFIX}/include/torch/csrc/api/include)"
 _VENDORED_LINE = "  ${TORCH_INSTALL_PREFIX}/include/torch/vendored)"
@@ -89,7 +90,7 @@ def split_pytorch(tree: Path, context: RepairContext) -> None:
 def _is_cxx_library(name: str) -> bool:
     if not name.startswith("lib") or ".so" not in name:
         return False
-    return not _TEST_LIBRARY.fullmatch(name) and name not in {_PYTHON_LIBRARY, _FOUNDATION_LIBRARY}
+    return not _TEST_LIBRARY.fullmatch(name) and name not in {_PYTHON_LIBRARY, *_FOUNDATION_LIBRARIES}
 
 
 def _move_headers(path: Path, tree: Path) -> None:

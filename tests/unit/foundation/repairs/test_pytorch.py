@@ -64,6 +64,12 @@ def _files(tree: Path) -> set[str]:
     return {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_symlink() or path.is_file()}
 
 
+def test_libraries_that_are_packages_of_the_foundation_are_not_taken_from_the_wheel(wheel: Path) -> None:
+    library_that_needs(wheel / SITE / "torch/lib/libgfortran.so.5", rpath="$ORIGIN")
+    split_libtorch(wheel, context("libtorch"))
+    assert not _files(wheel) & {"lib/libgfortran.so.5", "lib/libgomp.so.1"}
+
+
 def test_libtorch_is_what_cxx_needs_in_the_prefixs_own_folders(wheel: Path) -> None:
     split_libtorch(wheel, context("libtorch"))
     assert _files(wheel) == {
