@@ -5,7 +5,7 @@
 # make test-unit    set-up and the unit tests
 # make coverage     the unit tests, with the lines and branches that they reach: tracing them takes as long as running them
 # make test-lowest  the unit tests with the lowest versions of dependencies that pyproject.toml allows
-# make test-clients the tests that want conda, conda-build and conda-smithy: CLIENTS, a folder of these programs, or CONDA=, CONDA_BUILD= ...
+# make test-clients the tests that want conda, conda-build, conda-smithy and micromamba: CLIENTS, a folder of these programs, or CONDA=, CONDA_BUILD= ...
 # make sweep        every command with hostile values for every option (ten minutes), or the third of ten parts with SHARE=3/10
 # make lint         ruff, mypy, import-linter, shellcheck, clang-format
 # make lint-cpp     clang-tidy, with the C++ headers of this machine's compiler
@@ -72,7 +72,7 @@ test-lowest: setup
 	$(VENV)-lowest/bin/python -m pytest -n auto $(FAST) tests/unit
 
 # what is named is tested with; CLIENTS names the folder of all that are not named
-CLIENT_NAMES := conda conda-build conda-render conda-smithy
+CLIENT_NAMES := conda conda-build conda-render conda-smithy micromamba
 variable_of = $(subst -,_,$(shell echo $(1) | tr a-z A-Z))
 path_of = $(or $($(call variable_of,$(1))),$(if $(CLIENTS),$(CLIENTS)/$(1)))
 test-clients: setup

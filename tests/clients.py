@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``python -m tests.clients [PYTEST ARGUMENTS]``: the tests that want clients of others, with programs that are named.
 
-``CHANNEL_TOOLS_TEST_CONDA``, ``..._CONDA_BUILD``, ``..._CONDA_RENDER`` and ``..._CONDA_SMITHY`` name them; only the
-tests of what is named run. It prints each version first, and fails where none is named, where one is missing
-or does not start, and where a test fails or skips for want of a program, or of the records of conda-forge that
-conda-smithy's need.
+``CHANNEL_TOOLS_TEST_CONDA``, ``..._CONDA_BUILD``, ``..._CONDA_RENDER``, ``..._CONDA_SMITHY`` and ``..._MICROMAMBA``
+name them; only the tests of what is named run. It prints each version first, and fails where none is named, where one
+is missing or does not start, and where a test fails or skips for want of a program, or of the records of conda-forge
+that conda-smithy's need.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _TESTS = {
     "conda-build": ("tests/integration/workflow/test_main_job.py",),
     "conda-render": ("tests/integration/matrix/test_every_variant.py",),
     "conda-smithy": ("tests/integration/feedstock/test_feedstock.py",),
+    "micromamba": ("tests/integration/environments/test_conda_goes_on.py",),
 }
 """The files with tests of each program; _CHOICE selects these tests there."""
 _CHOICE = "conda or the_stack_is_installed"
