@@ -177,6 +177,10 @@ async def solve_specs(
         offered = await _offered(gateway, channels, subdir, str(err))
         raise solve_error(err, specs=specs, channels=channels, offered=offered) from err
     check_not_downgraded(solved)
+    for record in solved:
+        if not record.channel:
+            # of what was asked for by its address, rattler names none: no command of micromamba takes such a record
+            record.channel = without_credentials(record.url).rsplit("/", 2)[0]
     return solved
 
 

@@ -102,7 +102,9 @@ def locked_package(record: rattler.RepoDataRecord, *, complete: bool = True) -> 
     Raises IntegrityError if it has no sha256 or size, unless ``complete`` is false.
     """
     if complete and not (record.sha256 and record.size):
-        message = f"{record.file_name}: the index of {without_credentials(record.channel)} has no sha256 or size for it"
+        # records of what was asked for by its address have had no channel
+        where = without_credentials(record.channel or record.url)
+        message = f"{record.file_name}: the index of {where} has no sha256 or size for it"
         raise IntegrityError(message, hint="index the channel again with a tool that writes them")
     return LockedPackage(
         name=str(record.name.normalized),

@@ -194,6 +194,14 @@ class TestNewEnvironment:
         }
         assert requested == {"tool": ["tool >=1"], "library": []}
 
+    def test_knows_the_channel_of_what_is_asked_for_by_its_address(
+        self, install: Installer, channel: ToyChannel
+    ) -> None:
+        install(channel.archive("tool").as_uri())
+        record = json.loads((install.prefix / "conda-meta/tool-1.0-0.json").read_text())
+        assert record["channel"] == channel.address
+        assert f"+{channel.address}/linux-64::tool-1.0-0" in (install.prefix / "conda-meta/history").read_text()
+
     def test_leaves_no_marker(self, install: Installer) -> None:
         install("tool")
         assert not (install.prefix / "conda-meta/.channel_tools-unfinished").exists()
