@@ -51,6 +51,8 @@ _COMMAND = re.compile(r"#\s*cmd:\s*(.+)")
 _SPECS = re.compile(r"#\s*(\w+)\s*specs:\s*(.+)?")
 _OF_ITS_SPEC = re.compile(r"(=|==|!=|<=|>=|<|>|~=)(?![=<>!~])\S+")
 """A part of conda's form of before 4.5, ``a >=1,<2,b``, that goes on with the version of the spec before it."""
+_BUILD_NUMBER_OF_MAMBA = re.compile(r"""(?<=build_number=)(["']?)=(?=\d)""")
+"""mamba writes a build number with a sign that rattler does not know there: ``a[build_number="=1"]``."""
 _ASKING = frozenset({"update", "install", "create", "neutered"})
 _REMOVING = frozenset({"remove", "uninstall"})
 _CHANNEL_OPTIONS = ("-c", "--channel")
@@ -166,7 +168,7 @@ def parse_specs(text: str) -> list[str]:
                 specs[-1] += f",{part}"
             else:
                 specs.append(part)
-    return [spec for spec in specs if spec.strip() and not spec.endswith("@")]
+    return [_BUILD_NUMBER_OF_MAMBA.sub(r"\1", spec) for spec in specs if spec.strip() and not spec.endswith("@")]
 
 
 def by_name(specs: Iterable[str]) -> dict[str, tuple[str, ...]]:

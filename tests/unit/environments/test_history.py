@@ -95,6 +95,14 @@ class TestReading:
             "libcurl": ('libcurl[version=">=7.86,<8.10"]',),
         }
 
+    def test_build_numbers_are_read_as_mamba_writes_them(self, tmp_path: Path) -> None:
+        specs = r'["tool[build=\"py*\",build_number=\"=1\"]", "library[build_number=\">=1\"]"]'
+        write(tmp_path, revision(f"# update specs: {specs}"))
+        assert read_history(tmp_path).requested == {
+            "tool": ('tool[build="py*",build_number="1"]',),
+            "library": ('library[build_number=">=1"]',),
+        }
+
     @pytest.mark.parametrize(
         ("lines", "requested"),
         [
