@@ -192,6 +192,22 @@ def test_ours_lists_and_exports_what_a_client_was_asked_for(tmp_path: Path, clie
     assert in_one_form(exported["dependencies"]) == wanted
 
 
+def test_a_client_goes_on_with_ours_whatever_that_was_asked_for(tmp_path: Path, client: Client) -> None:
+    env = make_environment(tmp_path, client)
+    by_address = env.channel.archive("other").as_uri()
+    env.ours("create", by_address, "library[build_number=0]", "tool * 0*", "-c", str(env.channel.root))
+    env.theirs("remove", "tool")
+    assert env.packages == {"library", "other", "needed"}
+
+
+def test_ours_goes_on_with_theirs_whatever_that_was_asked_for(tmp_path: Path, client: Client) -> None:
+    env = make_environment(tmp_path, client)
+    env.theirs("create", "library[build_number=0]", "tool=1.*=0*")
+    env.ours("add", "other")
+    env.ours("remove", "tool")
+    assert env.packages == {"library", "other", "needed"}
+
+
 def test_ours_removes_from_theirs_the_same_as_the_client(tmp_path: Path, client: Client) -> None:
     left = []
     for remover in ("theirs", "ours"):
