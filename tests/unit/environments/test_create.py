@@ -683,6 +683,7 @@ class TestServerThatSendsAlmostNothing:
         self, install: Installer, channel: ToyChannel, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(answers, "_ASK_AFTER_S", 0.001)
+        monkeypatch.setattr(answers, "_TIMEOUTS", Timeouts())  # a busy machine is slow itself
         with served(channel.root) as address:
             assert names(install("tool", address=address)) == ["library-2.0", "tool-1.0"]
 
