@@ -46,7 +46,9 @@ def _requirements(extra: Extra) -> list[str]:
     return sorted(
         f"{item.name}{item.specifier}"
         for item in stated
-        if item.marker is not None and item.marker.evaluate({"extra": extra})
+        if item.marker is not None
+        and item.marker.evaluate({"extra": extra})
+        and not item.marker.evaluate({"extra": ""})  # of every installation on such a machine
     )
 
 

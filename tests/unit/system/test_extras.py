@@ -70,13 +70,15 @@ def test_building_installing_and_publishing_need_no_extra() -> None:
 def test_the_modules_are_those_that_the_extras_install() -> None:
     providers = importlib.metadata.packages_distributions()
     stated = [Requirement(text) for text in importlib.metadata.requires("channel-tools") or ()]
+    always = [item for item in stated if item.marker is None or item.marker.evaluate({"extra": ""})]
     for extra, modules in MODULES.items():
         of_extra = {
-            canonicalize_name(item.name) for item in stated if item.marker and item.marker.evaluate({"extra": extra})
+            canonicalize_name(item.name)
+            for item in stated
+            if item not in always and item.marker is not None and item.marker.evaluate({"extra": extra})
         }
-        always = {canonicalize_name(item.name) for item in stated if item.marker is None}
         assert of_extra == {canonicalize_name(providers[module][0]) for module in modules}
-        assert of_extra.isdisjoint(always)
+        assert of_extra.isdisjoint(canonicalize_name(item.name) for item in always)
 
 
 def test_a_bundle_brings_what_its_bootstrap_installs() -> None:
