@@ -105,7 +105,11 @@ def locked_package(record: rattler.RepoDataRecord, *, complete: bool = True) -> 
         # records of what was asked for by its address have had no channel
         where = without_credentials(record.channel or record.url)
         message = f"{record.file_name}: the index of {where} has no sha256 or size for it"
-        raise IntegrityError(message, hint="index the channel again with a tool that writes them")
+        hint = (
+            "index the channel again with a tool that writes them; "
+            "of a package that was asked for by its address none is recorded: ask for it by its name"
+        )
+        raise IntegrityError(message, hint=hint)
     return LockedPackage(
         name=str(record.name.normalized),
         version=str(record.version),

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """C++ tests of libswitchml, the switch and the reduction in a host under gcc's sanitizers.
 
-The foundation makes their runtimes for this.
-
-Among them are the fuzzed programs, which replay their committed inputs.
+The foundation makes their runtimes for this. Among them are the fuzzed programs, which replay their committed inputs.
 
 Programs that talk gRPC do not run under the thread sanitizer, which takes the locks of a library that is not compiled
 for it for none.
