@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# make channel      set-up, foundation, build of the default stack, environment, allreduce, report; PyTorch for the CPU from what pip finds, else from its own index; BASE=NAME: the Debian release that it is made from, the newest complete one that runs here unless named
+# make channel      set-up, foundation, build of the default stack, environment, allreduce, report; PyTorch for the CPU from what pip finds, else from its own index; BASE=NAME: the Debian release that it is made from, the newest that runs here unless named
 # make test         set-up, lint, and the tests that each change runs, five minutes on two cores; make channel before it, for those of the stack
 # make test-all     set-up, lint, the default stack, and all tests; ONLY=serve: the tests of channel_tools/serve alone
 # make test-unit    set-up and the unit tests

@@ -181,14 +181,14 @@ def list_stacks(
     """Show the stacks and their purpose; with --variant, the packages of one stack in every variant."""
     from channel_tools.conda.platforms import current_platform
     from channel_tools.workflow.plan import list_stacks as listed_stacks
-    from channel_tools.workflow.plan import listed_foundation, unserved_on
+    from channel_tools.workflow.plan import listed_foundation
 
     settings = options.settings_from(root, None)
     chosen = listed_foundation(settings, foundation, base)
     runs_on = chosen.runs_on([current_platform()])
     listed = listed_stacks(settings, stack=stack, foundation=chosen, note=print_note)
     packages = [package for item in listed for package in item.packages]
-    unserved = {item.stack.name: reason for item in listed if (reason := unserved_on(chosen, item.stack))}
+    unserved = {item.stack.name: reason for item in listed if (reason := item.unserved)}
     if as_json:
         print_json(
             {

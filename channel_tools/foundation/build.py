@@ -22,7 +22,7 @@ from channel_tools.foundation.combinations import given_python, plan_combination
 from channel_tools.foundation.downloads import Sources, UnavailableError, fetch, make_sources, with_sizes
 from channel_tools.foundation.model import names_in, reachable
 from channel_tools.foundation.plan import WHEEL_STEP, PackagePlan, flavour, needed_by_wheels, plan_packages
-from channel_tools.foundation.pypi import TORCH, PytorchChoice
+from channel_tools.foundation.pypi import PytorchChoice
 from channel_tools.foundation.record import (
     RECORD_NAME,
     FoundationRecord,
@@ -411,10 +411,10 @@ def _resolve_all(
 
 def _takes_cuda(known: FoundationRecord | None, request: FoundationRequest, destination: Path) -> bool:
     """Whether PyTorch's wheels with CUDA are taken: requested, or taken before. Raises as build_foundation."""
-    taken = known.artifacts().get(("wheel", TORCH)) if known else None
+    taken = known.pytorch if known else None
+    has_cuda = taken is not None and taken.kind == "wheel" and flavour(taken).startswith("cuda")
     if taken is None or request.update:
-        return request.cuda or (taken is not None and flavour(taken).startswith("cuda"))
-    has_cuda = flavour(taken).startswith("cuda")
+        return request.cuda or has_cuda
     if request.cuda and not has_cuda:
         message = f"{destination} has PyTorch {taken.version} for the CPU, which --cuda does not replace by itself"
         raise UsageError(message, hint="give --update as well, for the newest versions of all, PyTorch's with CUDA")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from channel_tools.requests.names import BaseName
 
 FileKind = Literal["deb", "wheel"]
+PytorchSource = Literal["wheel", "debian"]
+"""Where PyTorch comes from: its wheel, or Debian's own packages, on releases that have it."""
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 DATA_FOLDER = Path(__file__).parent / "data"
 """The program's own table, and the templates of its repair steps."""
@@ -95,10 +97,12 @@ class TableSummary:
     """What is made without being requested."""
     combinations: tuple[Combination, ...]
     """What is made only on request."""
+    debian_pytorch: str | None
+    """The version of Debian's own PyTorch; None: the release has none."""
 
 
 @functools.cache
-def table_summary(base: BaseName, subdir: PlatformName) -> TableSummary:
+def table_summary(base: BaseName, subdir: PlatformName, pytorch: PytorchSource = "wheel") -> TableSummary:
     """The summary of the program's table on a Debian release and platform; the rows are not checked, as by load_table.
 
     Raises ConfigError for a table that does not parse.
@@ -106,22 +110,28 @@ def table_summary(base: BaseName, subdir: PlatformName) -> TableSummary:
     values = [read_yaml(path).value for path in sorted(DATA_FOLDER.glob("*.yaml"))]
     tables: list[dict[str, Any]] = [value for value in values if isinstance(value, dict)]
     groups = [group for table in tables if isinstance(group := table.get("packages"), dict)]
+
+    def of_debian(row: dict[str, Any]) -> dict[str, Any]:
+        return row.get("debian_pytorch", {}).get(base, {}) if pytorch == "debian" else {}
+
     rows = {
-        name.replace("{subdir}", subdir): row | row.get("by_base", {}).get(base, {})
+        name.replace("{subdir}", subdir): row | row.get("by_base", {}).get(base, {}) | of_debian(row)
         for group in groups
         for name, row in group.items()
         if isinstance(row, dict) and base in row.get("bases", [base]) and subdir in row.get("platforms", [subdir])
     }
     header: dict[str, Any] = next(table for table in tables if "suite" in table)
     header = {**header, **header.get("by_base", {}).get(base, {})}
-    (wheel,) = rows["pytorch"]["wheels"]
-    default = Combination(python=header["python"], pytorch=wheel.partition("==")[2])
-    more = header.get("combinations", {})
+    row = rows["pytorch"]
+    version = row["version"] if pytorch == "debian" else "".join(row["wheels"]).partition("==")[2]
+    default = Combination(python=header["python"], pytorch=version)
+    more = header.get("combinations", {}) if pytorch == "wheel" else {}
     return TableSummary(
         rows=frozenset(rows),
         optional=frozenset(name for name, row in rows.items() if row.get("optional") is True),
         default=default,
         combinations=combinations_of(default, more.get("python", ()), more.get("pytorch", ())),
+        debian_pytorch=row.get("debian_pytorch", {}).get(base, {}).get("version"),
     )
 
 

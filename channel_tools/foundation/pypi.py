@@ -59,6 +59,10 @@ _CPU = "cpu"
 _UNITS = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
 
 
+class NoPytorchError(FoundationError):
+    """No wheel of PyTorch for the CPU is found."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PytorchChoice:
     """Which of the wheels of a PyTorch is taken: the one for the CPU, or with ``cuda`` one with CUDA."""
@@ -175,9 +179,10 @@ class Pip:
         )
         hint = (
             f"let this machine reach that index, or name a copy of it: {PYTORCH_INDEX_VARIABLE}=URL; or put the wheel "
-            f"into a folder that pip's find-links names; or take CUDA's, some 2.7 GB: --cuda; or {OTHER_FOUNDATION}"
+            "into a folder that pip's find-links names; or take CUDA's, some 2.7 GB: --cuda; or where glibc is 2.41 or "
+            f"later, give a new channel the base that has its own: --base debian-13; or {OTHER_FOUNDATION}"
         )
-        raise FoundationError(message, hint=hint)
+        raise NoPytorchError(message, hint=hint)
 
     def _chosen(self, versions: Sequence[Version]) -> str | None:
         """The requirement for the newest of ``versions`` that is of the kind that was chosen."""

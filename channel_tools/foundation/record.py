@@ -22,11 +22,12 @@ from channel_tools.system.files import write_text_atomically
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from channel_tools.foundation.model import Entry
+    from channel_tools.foundation.model import Entry, PytorchSource
     from channel_tools.foundation.plan import PackagePlan
     from channel_tools.foundation.table import FoundationTable
 
 RECORD_NAME = "foundation.json"
+_DEBIAN_PYTORCH = ("deb", "python3-torch")
 SCHEMA = 1
 State = Literal["made", "not made"]
 
@@ -90,6 +91,17 @@ class FoundationRecord:
         """Every file used for the table's own packages, by kind and name."""
         own = (package for package in self.packages if package.combination is None)
         return {(file.kind, file.name): file for package in own for file in package.taken}
+
+    @property
+    def pytorch_source(self) -> PytorchSource:
+        """Where its PyTorch comes from."""
+        return "debian" if _DEBIAN_PYTORCH in self.artifacts() else "wheel"
+
+    @property
+    def pytorch(self) -> LockedArtifact | None:
+        """The wheel or Debian package of its PyTorch, if it has one."""
+        artifacts = self.artifacts()
+        return artifacts.get(_DEBIAN_PYTORCH) or artifacts.get(("wheel", "torch"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.foundation.model import PytorchSource
+
 _MACHINES: Mapping[PlatformName, str] = {"linux-64": "x86-64", "linux-aarch64": "aarch64"}
 """In names of Debian's packages."""
 _HEADER_KEYS = ("suite", "python", "glibc", "conda_names")
@@ -228,6 +230,11 @@ class _Row(_RowKeys):
     by_platform: dict[PlatformName, _RowKeys] = Field(
         default_factory=dict, description="The keys that differ on a platform, whatever the base."
     )
+    debian_pytorch: dict[BaseName, _RowKeys] = Field(
+        default_factory=dict,
+        description="The keys that differ where no wheel of PyTorch for the CPU is found, on releases of Debian that "
+        "have a PyTorch of their own.",
+    )
 
 
 class _Combinations(_Strict):
@@ -289,10 +296,12 @@ def load_table(
     subdir: PlatformName,
     repairs: Collection[str] | None = None,
     base: BaseName = FIRST_BASE,
+    pytorch: PytorchSource = "wheel",
 ) -> FoundationTable:
     """Read the table of a Debian release and platform from ``paths`` (None: the program's own files, data/*.yaml).
 
-    ``repairs`` are the names of the steps that exist (None: those of the program). Raises ConfigError with file and
+    With Debian's own PyTorch, it has no combinations, which are made of wheels. ``repairs`` are the names of the steps
+    that exist (None: those of the program). Raises ConfigError with file and
     line for anything that is wrong with a row or with the set of rows.
     """
     platform = {"subdir": subdir, "machine": _MACHINES[subdir]}
@@ -308,6 +317,8 @@ def load_table(
             if (row.bases and base not in row.bases) or (row.platforms and subdir not in row.platforms):
                 continue
             keys = _changed(_changed(row, row.by_base.get(base)), row.by_platform.get(subdir))
+            if pytorch == "debian":
+                keys = _changed(keys, row.debian_pytorch.get(base))
             entry = _entry(document, key, keys, known_repairs, texts)
             if (other := entries.get(entry.name)) is not None:
                 message = f"package {entry.name!r} already has a row, in {other.path}:{other.line}"
@@ -320,7 +331,9 @@ def load_table(
         conda_names=header.conda_names or {},
         entries=tuple(entries[name] for name in sorted(entries)),
     )
-    return table if header.combinations is None else _with_combinations(table, document, header.combinations)
+    if header.combinations is None or pytorch == "debian":
+        return table
+    return _with_combinations(table, document, header.combinations)
 
 
 def _changed(keys: _Keys, different: BaseModel | None) -> _Keys:

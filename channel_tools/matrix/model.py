@@ -117,7 +117,7 @@ class Stack:
     upstream: str | None = None
     """The upstream that it is defined in; None: the tree itself."""
     unserved: Mapping[str, str] = field(default_factory=dict)
-    """Why it is not built on a Debian release, by the release."""
+    """Why it is not built on a Debian release, by the release, or with Debian's own PyTorch (``debian-pytorch``)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -88,9 +88,10 @@ class _StackModel(_StrictModel):
     overrides: dict[_Name, _OverrideModel] = Field(
         default={}, description="Changes to recipes of this stack, by the recipe's folder."
     )
-    unserved: dict[BaseName, str] = Field(
+    unserved: dict[BaseName | Literal["debian-pytorch"], str] = Field(
         default={},
-        description="Why it is not built on the registry foundation of a Debian release, by the release (--base).",
+        description="Why it is not built on the registry foundation of a Debian release, by the release (--base), or "
+        "on one with Debian's own PyTorch (``debian-pytorch``).",
     )
     validate_: _ValidationModel | None = Field(
         alias="validate", default=None, description="How to validate it; without this key it cannot be validated."

@@ -99,7 +99,9 @@ def main() -> int:
 
 def serve_store() -> dist.TCPStore:
     """Create the ranks' store, after they were forked, since it has threads."""
-    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    # as PyTorch itself, which may be built without libuv
+    use_libuv = os.environ.get("USE_LIBUV", "1") == "1"
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=use_libuv)
 
 
 def wait_for(processes: dict[int, int]) -> int:

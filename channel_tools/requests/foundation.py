@@ -24,7 +24,8 @@ class FoundationRequest:
     ``needed`` are the names whose rows are made, with what they lead to, beside those of earlier runs; None makes all
     rows that are not optional, also in later runs. ``asked`` are optional rows and combinations to make as well; those
     of earlier runs stay. ``pythons`` are packages made by recipes, by minor version, for combinations with another
-    Python than the table's; if one is missing there, that of an earlier run is kept. ``offline`` uses only what was
+    Python than the table's; if one is missing there, that of an earlier run is kept. ``debian_pytorch`` makes a new
+    foundation with Debian's own PyTorch, without looking for a wheel. ``offline`` uses only what was
     recorded and downloaded before, and raises NetworkError for anything else, also with ``dry_run``, which writes
     nothing. ``cuda`` takes the wheels of PyTorch with CUDA, where none for the CPU were taken before.
     """
@@ -42,6 +43,7 @@ class FoundationRequest:
     needed: frozenset[str] | None = None
     asked: frozenset[str] = frozenset()
     pythons: Mapping[str, Path] = field(default_factory=dict)
+    debian_pytorch: bool = False
     offline: bool = False
     dry_run: bool = False
 

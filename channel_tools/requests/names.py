@@ -22,16 +22,14 @@ class Base:
     """What is built on it requires this of a machine."""
     is_supported: bool = True
     """Whether Debian gives it security updates."""
-    is_complete: bool = True
-    """Whether the default stack was built on it, validated on its release and on the later ones."""
 
 
 BASES: Mapping[BaseName, Base] = {
     "debian-11": Base(glibc="2.31", is_supported=False),
     "debian-12": Base(glibc="2.36"),
-    "debian-13": Base(glibc="2.41", is_complete=False),
+    "debian-13": Base(glibc="2.41"),
 }
-"""Oldest first. A new channel has the newest complete one whose glibc the machine has."""
+"""Oldest first. A new channel has the newest whose glibc the machine has."""
 CacheName = Literal["ccache", "sccache"]
 SchedulerName = Literal["slurm", "pbs"]
 """As in channel_tools.system.schedulers, which is too slow to import for --help."""

@@ -73,7 +73,7 @@ Base = Annotated[
     Option(
         "--base",
         help="The Debian release that the registry foundation is made from, whose glibc packages then require.",
-        show_default="the channel's own; for a new one the newest complete one that runs here",
+        show_default="the channel's own; for a new one the newest that runs here",
     ),
 ]
 FoundationAddress = Annotated[

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which Debian release a registry foundation is made from: what is asked for, else the folders', else the newest.
 
-The newest is that of the complete ones. What is built has to run where it is built, so a base that is newer than this
-machine is refused.
+What is built has to run where it is built, so a base that is newer than this machine is refused. Where its PyTorch
+comes from is settled when it is made, too.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import open_channel
 from channel_tools.channel.state import CHANNEL_RECORD
+from channel_tools.conda.platforms import current_platform
+from channel_tools.foundation.model import table_summary
 from channel_tools.requests.names import BASES, FIRST_BASE
 from channel_tools.system.errors import FoundationError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from channel_tools.foundation.model import PytorchSource
     from channel_tools.requests.names import BaseName
     from channel_tools.system.settings import Settings
 
@@ -44,14 +47,26 @@ def listed_base(settings: Settings) -> BaseName:
     return recorded_base(settings) or FIRST_BASE
 
 
+def recorded_pytorch(settings: Settings, base: BaseName) -> PytorchSource | None:
+    """Where the PyTorch of the registry foundation comes from; None if it may be either and there is no foundation.
+
+    Raises ConfigError for a record that is not valid.
+    """
+    if table_summary(base, current_platform()).debian_pytorch is None:
+        return "wheel"
+    from channel_tools.foundation.record import RECORD_NAME, read_record  # noqa: PLC0415 - slow, and for few bases
+
+    is_made = (settings.foundation / RECORD_NAME).is_file()
+    return read_record(settings.foundation).pytorch_source if is_made else None
+
+
 def default_base(glibc: tuple[int, ...] | None) -> BaseName:
-    """The base of a new channel on a machine with this glibc: the newest complete one that it runs.
+    """The base of a new channel on a machine with this glibc: the newest that it runs.
 
     Raises FoundationError if the machine is older than all bases, or has another C library (None).
     """
-    for base in _running(glibc):
-        if BASES[base].is_complete:
-            return base
+    if running := _running(glibc):
+        return running[0]
     oldest = next(iter(BASES))
     message = f"this machine has {_shown(glibc)}, and the oldest base, {oldest}, needs glibc {BASES[oldest].glibc}"
     raise FoundationError(message, hint=f"build on a newer machine, or {_ELSEWHERE}")

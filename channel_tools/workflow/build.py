@@ -32,6 +32,7 @@ from channel_tools.sources.store import SourceStore
 from channel_tools.system.counting import counted
 from channel_tools.system.errors import ChannelToolsError, FoundationError, NetworkError
 from channel_tools.workflow.attest import Attester
+from channel_tools.workflow.bases import recorded_pytorch
 from channel_tools.workflow.plan import (
     PYTHON_STACK,
     check_served,
@@ -116,6 +117,10 @@ def build_stacks(
     early = build.check_offline() if request.foundation.offline else None
     if expansion.foundation.is_made_here:
         build.make_foundation()
+        if recorded_pytorch(settings, expansion.foundation.release) != expansion.pytorch:
+            # its PyTorch was not found where it was looked for first, and the other one has another version
+            expansion = expand_request(settings, request.plan)
+            build = replace(build, expansion=expansion)
     channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
     if not request.cluster.is_here:
         from channel_tools.build.cluster import await_earlier_builds  # noqa: PLC0415 - as in check_build

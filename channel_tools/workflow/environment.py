@@ -465,7 +465,7 @@ def variants_of(settings: Settings, stack_name: str | None) -> StackVariants:
     packages = expand_stacks(
         loaded, [stack], foundation_kind=foundation.kind, base=foundation.base, platform=current_platform()
     )
-    return StackVariants(stack=stack, packages=tuple(packages), offered=offered_versions(foundation))
+    return StackVariants(stack=stack, packages=tuple(packages), offered=offered_versions(settings, foundation))
 
 
 def _asked_choice(asked: Mapping[str, str]) -> Choice:

@@ -20,22 +20,25 @@ from channel_tools.conda.platforms import current_platform, machine_glibc
 from channel_tools.foundation.build import build_foundation, check_versions, remove_superseded
 from channel_tools.foundation.model import table_summary
 from channel_tools.foundation.plan import flavour
-from channel_tools.foundation.pypi import TORCH
-from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
+from channel_tools.foundation.pypi import NoPytorchError
+from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record, read_record_file
 from channel_tools.foundation.table import load_table
 from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.requests.names import BASES, FIRST_BASE
 from channel_tools.workflow.audit import admit_foundation
-from channel_tools.workflow.bases import listed_base, own_base, require_runs
+from channel_tools.workflow.bases import listed_base, own_base, recorded_pytorch, require_runs
 from channel_tools.workflow.plan import expand_request, foundation_needs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from channel_tools.audit.model import Finding
     from channel_tools.channel import Channel, ChannelWriter
     from channel_tools.foundation.build import FoundationResult
+    from channel_tools.foundation.model import PytorchSource
     from channel_tools.foundation.record import FoundationRow
+    from channel_tools.requests.names import BaseName
     from channel_tools.requests.plan import PlanRequest
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
@@ -61,17 +64,28 @@ def make_registry_foundation(
         progress.note(f"base {wanted.base_in_words}: for machines that run no later one")
     if (settings.foundation / CHANNEL_RECORD).is_file():
         open_channel(settings.foundation, foundation=wanted)
-    table = load_table(base=base, subdir=subdir)
     channel = None if request.dry_run else ensure_channel(settings.foundation, wanted, subdirs=(subdir,))
-    result = build_foundation(
-        table,
-        request,
-        destination=settings.foundation,
-        downloads=settings.downloads,
-        subdir=subdir,
-        progress=progress,
-        pytorch_index=settings.pytorch_index,
-    )
+
+    def build(pytorch: PytorchSource) -> FoundationResult:
+        return build_foundation(
+            load_table(base=base, subdir=subdir, pytorch=pytorch),
+            request,
+            destination=settings.foundation,
+            downloads=settings.downloads,
+            subdir=subdir,
+            progress=progress,
+            pytorch_index=settings.pytorch_index,
+        )
+
+    first, *others = _pytorch_sources(settings, request, base)
+    try:
+        result = build(first)
+    except NoPytorchError as err:
+        if not others:
+            raise
+        version = table_summary(base, subdir).debian_pytorch
+        progress.note(f"{err.message}: PyTorch {version} of {base} itself is taken")
+        result = build(others[0])
     if channel is not None:
         index_foundation(settings, channel, result, attester)
     return result
@@ -80,15 +94,37 @@ def make_registry_foundation(
 def check_registry_versions(settings: Settings, request: FoundationRequest, *, progress: Progress) -> None:
     """Raise what make_registry_foundation raises for a version that nobody offers, as a PyTorch for the CPU."""
     base, subdir = request.base or own_base(settings, glibc=machine_glibc()), current_platform()
-    check_versions(
-        load_table(base=base, subdir=subdir),
-        request,
-        destination=settings.foundation,
-        downloads=settings.downloads,
-        subdir=subdir,
-        progress=progress,
-        pytorch_index=settings.pytorch_index,
-    )
+    first, *others = _pytorch_sources(settings, request, base)
+    try:
+        check_versions(
+            load_table(base=base, subdir=subdir, pytorch=first),
+            request,
+            destination=settings.foundation,
+            downloads=settings.downloads,
+            subdir=subdir,
+            progress=progress,
+            pytorch_index=settings.pytorch_index,
+        )
+    except NoPytorchError:
+        if not others:
+            raise
+
+
+def _pytorch_sources(settings: Settings, request: FoundationRequest, base: BaseName) -> Sequence[PytorchSource]:
+    """Where PyTorch is looked for, the first before the second: a wheel for the CPU, then the release's own.
+
+    What a foundation has it keeps until an update. Wheels alone have other versions, and CUDA.
+    """
+    if request.locked is not None:
+        return [read_record_file(request.locked).pytorch_source]
+    recorded = recorded_pytorch(settings, base)
+    if recorded is not None and not request.update:
+        return [recorded]
+    if request.debian_pytorch:
+        return ["debian"]
+    summary = table_summary(base, current_platform())
+    asked = request.asked.intersection(combination.name for combination in summary.combinations)
+    return ["wheel"] if summary.debian_pytorch is None or request.cuda or asked else ["wheel", "debian"]
 
 
 def index_foundation(
@@ -116,15 +152,17 @@ def with_needs(settings: Settings, request: FoundationRequest, expansion: Expans
     is_new = not (settings.foundation / RECORD_NAME).is_file()  # what has a PyTorch for the CPU keeps it
     cuda = request.cuda or (is_new and expansion.wants_cuda)
     needed, base = foundation_needs(settings, expansion), expansion.foundation.release
-    return replace(request, base=base, needed=needed, asked=asked, cuda=cuda)
+    return replace(
+        request, base=base, needed=needed, asked=asked, cuda=cuda, debian_pytorch=expansion.asks_for_debian_pytorch
+    )
 
 
 def has_pytorch_for_cpu(settings: Settings) -> bool:
     """Whether the tree has a registry foundation, whose PyTorch is for the CPU."""
     if not (settings.foundation / RECORD_NAME).is_file():
         return False
-    taken = read_record(settings.foundation).artifacts().get(("wheel", TORCH))
-    return taken is not None and not flavour(taken).startswith("cuda")
+    taken = read_record(settings.foundation).pytorch
+    return taken is not None and (taken.kind == "deb" or not flavour(taken).startswith("cuda"))
 
 
 def how_to_get_cuda(stack: str | None) -> str:
@@ -149,7 +187,7 @@ def make_needed_foundation(settings: Settings, request: PlanRequest, *, progress
     Raises the errors of expand_request and of make_registry_foundation.
     """
     expansion = expand_request(settings, request)
-    own = table_summary(expansion.foundation.release, current_platform()).default.python
+    own = expansion.table.default.python
     others = {combination.name for combination in expansion.combinations if combination.python != own}
     wanted = with_needs(settings, FoundationRequest(), expansion)
     make_registry_foundation(settings, replace(wanted, asked=wanted.asked - others), progress=progress)
@@ -184,7 +222,8 @@ def foundation_rows(settings: Settings | None) -> list[FoundationRow]:
     is_made = settings is not None and (settings.foundation / RECORD_NAME).is_file()
     base = FIRST_BASE if settings is None else listed_base(settings)
     record = read_record(settings.foundation) if settings is not None and is_made else None
-    return list_foundation(load_table(base=base, subdir=current_platform()), record)
+    pytorch = "wheel" if settings is None else recorded_pytorch(settings, base) or "wheel"
+    return list_foundation(load_table(base=base, subdir=current_platform(), pytorch=pytorch), record)
 
 
 def verify_registry_foundation(

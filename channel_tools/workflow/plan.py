@@ -29,12 +29,12 @@ from channel_tools.plan.lock import lock_path, read_lock
 from channel_tools.plan.locking import LockedFoundation
 from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.progress import ignore
-from channel_tools.workflow.bases import listed_base, own_base, require_runs
+from channel_tools.workflow.bases import listed_base, own_base, recorded_pytorch, require_runs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from channel_tools.foundation.model import Combination
+    from channel_tools.foundation.model import Combination, PytorchSource, TableSummary
     from channel_tools.matrix import LoadedTree, RenderedPackage, Stack
     from channel_tools.matrix.choice import Choice
     from channel_tools.plan import FoundationIndex, Plan
@@ -65,13 +65,23 @@ class Expansion:
     """The tree's values of variant keys, by recipe."""
     makes_pythons: bool
     """Whether the tree has the stack that builds Pythons for the registry foundation."""
+    pytorch: PytorchSource
+    """Where the registry foundation's PyTorch comes from; before there is a foundation, what is looked for first."""
+
+    @property
+    def table(self) -> TableSummary:
+        """The registry foundation's table."""
+        return table_summary(self.foundation.release, current_platform(), self.pytorch)
+
+    @property
+    def asks_for_debian_pytorch(self) -> bool:
+        """Whether the request names the version of Debian's own PyTorch."""
+        return _asks_for_debian_pytorch(self.foundation, self.request.pytorch)
 
     @property
     def optional_packages(self) -> frozenset[str]:
         """The optional packages of the registry foundation that recipes or environments of the stacks name."""
-        return table_summary(self.foundation.release, current_platform()).optional & required_names(
-            self.packages, self.stacks
-        )
+        return self.table.optional & required_names(self.packages, self.stacks)
 
     @property
     def wants_cuda(self) -> bool:
@@ -86,12 +96,11 @@ class Expansion:
     def combinations(self) -> tuple[Combination, ...]:
         """The optional pairs of Python and PyTorch of the registry foundation that variants need."""
         wanted = choices(self.packages)
-        summary = table_summary(self.foundation.release, current_platform())
-        default = summary.default
+        table = self.table
         return tuple(
             combination
-            for combination in summary.combinations
-            if (self.makes_pythons or combination.python == default.python)
+            for combination in table.combinations
+            if (self.makes_pythons or combination.python == table.default.python)
             and any(_is_for(choice, combination) for choice in wanted)
         )
 
@@ -125,7 +134,7 @@ def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]
     if _has_rows_with_modules(settings, expansion, names):
         return names
     loaded = load_tree(settings.tree, settings.environ)
-    stacks = _served(loaded.own_stacks, expansion.foundation, every_stack=True, note=ignore)
+    stacks = _served(loaded.own_stacks, expansion.foundation, expansion.pytorch, every_stack=True, note=ignore)
     packages = expand_stacks(
         loaded,
         stacks,
@@ -138,7 +147,7 @@ def foundation_needs(settings: Settings, expansion: Expansion) -> frozenset[str]
 
 def pythons_to_build(settings: Settings, expansion: Expansion) -> list[str]:
     """The Pythons that recipes have to build for the registry foundation of a request, by minor version."""
-    own = table_summary(expansion.foundation.release, current_platform()).default.python
+    own = expansion.table.default.python
     wanted = {combination.python for combination in expansion.combinations} - {own}
     if _lacks_python(expansion, foundation_needs(settings, expansion)):
         wanted.add(own)
@@ -150,7 +159,7 @@ def _has_rows_with_modules(settings: Settings, expansion: Expansion, names: froz
     from channel_tools.foundation.record import RECORD_NAME, read_record  # noqa: PLC0415 - only this kind has a record
 
     is_made = (settings.foundation / RECORD_NAME).is_file()
-    if PYTHON in table_summary(expansion.foundation.release, current_platform()).rows:
+    if PYTHON in expansion.table.rows:
         return is_made
     return not _lacks_python(expansion, names) or (
         is_made and any(package.name == PYTHON for package in read_record(settings.foundation).packages)
@@ -159,12 +168,12 @@ def _has_rows_with_modules(settings: Settings, expansion: Expansion, names: froz
 
 def _lacks_python(expansion: Expansion, names: frozenset[str]) -> bool:
     """Whether rows that the names lead to need a Python that Debian does not have on the request's base."""
-    base = expansion.foundation.release
-    if PYTHON in table_summary(base, current_platform()).rows:
+    if PYTHON in expansion.table.rows:
         return False
     from channel_tools.foundation.table import load_table  # noqa: PLC0415 - slow to import, and for some bases only
 
-    return load_table(base=base, subdir=current_platform()).limited_to(names).lacks_python
+    base, subdir = expansion.foundation.release, current_platform()
+    return load_table(base=base, subdir=subdir, pytorch=expansion.pytorch).limited_to(names).lacks_python
 
 
 def _is_for(choice: Choice, combination: Combination) -> bool:
@@ -191,7 +200,8 @@ def expand_request(
     loaded = _noted_tree(settings, note)
     foundation = foundation or choose_foundation(settings, request)
     stacks = loaded.own_stacks if request.every_stack else (find_stack(loaded, request.stack),)
-    stacks = _served(stacks, foundation, every_stack=request.every_stack, note=note)
+    pytorch = _pytorch_source(settings, foundation, request.pytorch)
+    stacks = _served(stacks, foundation, pytorch, every_stack=request.every_stack, note=note)
     platform = current_platform()
     packages = expand_stacks(
         loaded,
@@ -210,7 +220,7 @@ def expand_request(
         message = "--all-variants with --python or --pytorch: they contradict each other"
         raise UsageError(message, hint="leave one out: build all variants, or the one for these versions")
     if not request.all_variants:
-        packages = variants_for(packages, asked, offered_versions(foundation))
+        packages = variants_for(packages, asked, offered_versions(settings, foundation, asked=request.pytorch))
     return Expansion(
         request=request,
         foundation=foundation,
@@ -219,24 +229,44 @@ def expand_request(
         resources=loaded.resources,
         choices=choices_of_recipes(loaded, foundation.kind, base=foundation.base),
         makes_pythons=PYTHON_STACK in loaded.stacks,
+        pytorch=pytorch,
     )
 
 
-def unserved_on(foundation: Foundation, stack: Stack) -> str | None:
-    """Why a stack is not built on the base of a registry foundation; None if it is."""
-    return stack.unserved.get(foundation.release) if foundation.is_made_here else None
+def _pytorch_source(settings: Settings, foundation: Foundation, asked: str | None) -> PytorchSource:
+    """Where the registry foundation's PyTorch comes from; of one to be made, a wheel unless Debian's is asked for."""
+    if not foundation.is_made_here:
+        return "wheel"
+    is_asked = _asks_for_debian_pytorch(foundation, asked)
+    return recorded_pytorch(settings, foundation.release) or ("debian" if is_asked else "wheel")
 
 
-def _served(stacks: Sequence[Stack], foundation: Foundation, *, every_stack: bool, note: Note) -> tuple[Stack, ...]:
+def _asks_for_debian_pytorch(foundation: Foundation, asked: str | None) -> bool:
+    of_debian = table_summary(foundation.release, current_platform()).debian_pytorch
+    return asked is not None and of_debian is not None and fits(asked, of_debian)
+
+
+def unserved_on(foundation: Foundation, pytorch: PytorchSource, stack: Stack) -> str | None:
+    """Why a stack is not built on a registry foundation of this base and PyTorch; None if it is."""
+    if not foundation.is_made_here:
+        return None
+    keys = [foundation.release, *(["debian-pytorch"] if pytorch == "debian" else [])]
+    return next((stack.unserved[key] for key in keys if key in stack.unserved), None)
+
+
+def _served(
+    stacks: Sequence[Stack], foundation: Foundation, pytorch: PytorchSource, *, every_stack: bool, note: Note
+) -> tuple[Stack, ...]:
     """Those of the stacks that the foundation's base serves, with a line to ``note`` for each that is left out.
 
     Raises UsageError for one that was named.
     """
-    reasons = {stack.name: reason for stack in stacks if (reason := unserved_on(foundation, stack))}
+    reasons = {stack.name: reason for stack in stacks if (reason := unserved_on(foundation, pytorch, stack))}
     if reasons and not every_stack:
         (name, reason), *_ = reasons.items()
         message = f"the stack {name!r} is not served on base {foundation.release}: {reason}"
-        raise UsageError(message, hint="name another --base for a new channel (--output), or another stack")
+        wheel = ", build with --update, which looks for a wheel of PyTorch again" if pytorch == "debian" else ""
+        raise UsageError(message, hint=f"name another --base for a new channel (--output){wheel}, or another stack")
     for name, reason in reasons.items():
         note(f"{name} is left out: base {foundation.release} does not serve it: {reason}")
     return tuple(stack for stack in stacks if stack.name not in reasons)
@@ -247,11 +277,17 @@ def asked_versions(*, python: str | None, pytorch: str | None) -> dict[str, str]
     return {key: version for key, version in (("pytorch", pytorch), ("python", python)) if version}
 
 
-def offered_versions(foundation: Foundation) -> Mapping[str, Sequence[str]]:
-    """The Pythons and PyTorches that a foundation has without building one; any, if a key is absent."""
+def offered_versions(
+    settings: Settings, foundation: Foundation, *, asked: str | None = None
+) -> Mapping[str, Sequence[str]]:
+    """The Pythons and PyTorches that a foundation has without building one; any, if a key is absent.
+
+    ``asked`` is a PyTorch that was asked for, which one that is to be made may have.
+    """
     if not foundation.is_made_here:
         return {}
-    default = table_summary(foundation.release, current_platform()).default
+    pytorch = _pytorch_source(settings, foundation, asked)
+    default = table_summary(foundation.release, current_platform(), pytorch).default
     return {"python": (default.python,), "pytorch": (default.pytorch,)}
 
 
@@ -294,7 +330,7 @@ def plan_request(settings: Settings, request: PlanRequest, *, note: Note = ignor
         from channel_tools.foundation.table import load_table  # noqa: PLC0415
 
         subdir = current_platform()
-        table = load_table(base=expansion.foundation.release, subdir=subdir)
+        table = load_table(base=expansion.foundation.release, subdir=subdir, pytorch=expansion.pytorch)
         if is_outdated(table, settings.foundation, subdir):
             note(
                 f"{expansion.foundation.traits.label} was made by another version of channel_tools: build makes it "
@@ -361,16 +397,37 @@ def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
 
     recorded = (settings.foundation / RECORD_NAME).is_file()
     made = {combination.name for combination in read_record(settings.foundation).combinations} if recorded else set()
-    unmade = [combination for combination in expansion.combinations if combination.name not in made]
+    reasons = {
+        combination: f"{combination}: {not_asked_for(combination.name)}"
+        for combination in expansion.combinations
+        if combination.name not in made
+    }
+    if expansion.table.debian_pytorch is not None:
+        reasons |= _reasons_of_other_pytorch(expansion)
 
     def explained(package: UnsatisfiablePackage) -> UnsatisfiablePackage:
         for choice in choices([package.rendered]):
-            for combination in unmade:
+            for combination, reason in reasons.items():
                 if _is_for(choice, combination):
-                    return replace(package, reason=f"{combination}: {not_asked_for(combination.name)}")
+                    return replace(package, reason=reason)
         return package
 
     return replace(plan, unsatisfiable=tuple(map(explained, plan.unsatisfiable)))
+
+
+def _reasons_of_other_pytorch(expansion: Expansion) -> dict[Combination, str]:
+    """Why there is no package for the PyTorches of the source from which the foundation's does not come."""
+    base = expansion.foundation.release
+    if expansion.pytorch == "wheel":
+        other = table_summary(base, current_platform(), "debian")
+        version = other.default.pytorch
+        why = (
+            f"the foundation has PyTorch's wheel; build --update --pytorch {version} takes that of {base} in its place"
+        )
+    else:
+        other = table_summary(base, current_platform(), "wheel")
+        why = f"the foundation has the PyTorch of {base} itself; build --update looks for a wheel for the CPU again"
+    return {combination: f"{combination}: {why}" for combination in (other.default, *other.combinations)}
 
 
 def stack_options(request: StackPackages, stack: Stack | None) -> tuple[str, ...]:
@@ -415,6 +472,8 @@ class ListedStack:
     packages: tuple[RenderedPackage, ...]
     default: frozenset[int]
     """The indices in ``packages`` of those that belong to the default variant."""
+    unserved: str | None
+    """Why it is not built on the foundation; None if it is."""
 
 
 def listed_foundation(settings: Settings, kind: FoundationKind | None, base: BaseName | None) -> Foundation:
@@ -442,10 +501,13 @@ def list_stacks(
     rendered = expand_stacks(
         loaded, stacks, foundation_kind=foundation.kind, base=foundation.base, platform=current_platform()
     )
-    chosen = {id(package) for package in default_variants(rendered, offered_versions(foundation))}
-    return [_listed(item, [package for package in rendered if package.stack == item.name], chosen) for item in stacks]
+    chosen = {id(package) for package in default_variants(rendered, offered_versions(settings, foundation))}
+    pytorch = _pytorch_source(settings, foundation, None)
 
+    def listed(item: Stack) -> ListedStack:
+        packages = tuple(package for package in rendered if package.stack == item.name)
+        default = frozenset(index for index, package in enumerate(packages) if id(package) in chosen)
+        reason = unserved_on(foundation, pytorch, item)
+        return ListedStack(stack=item, packages=packages, default=default, unserved=reason)
 
-def _listed(stack: Stack, packages: Sequence[RenderedPackage], chosen: Collection[int]) -> ListedStack:
-    default = frozenset(index for index, package in enumerate(packages) if id(package) in chosen)
-    return ListedStack(stack=stack, packages=tuple(packages), default=default)
+    return [listed(item) for item in stacks]

@@ -18,11 +18,15 @@ import shutil
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from channel_tools.foundation.repairs.elf import LIB, dynamic_elf_files, rpath_of, write_rpaths
-from channel_tools.foundation.repairs.layout import files_in, relative_to_tree, step_error
+from channel_tools.foundation.model import PREFIX_PLACEHOLDER
+from channel_tools.foundation.repairs.elf import LIB, dynamic_elf_files, edit_elf, rpath_of, write_rpaths
+from channel_tools.foundation.repairs.layout import files_in, relative_to_tree, relayout, step_error
+from channel_tools.foundation.repairs.scripts import Setting, write_activation, write_program
 from channel_tools.foundation.repairs.wheels import own_folders, site_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from channel_tools.foundation.model import Repair, RepairContext
 
 VERSION = 1
@@ -41,6 +45,25 @@ _TEST_LIBRARY = re.compile(r"lib(?:jitbackend_test|torchbind_test|backend_with_c
 # second, for its OpenBLAS
 _FOUNDATION_LIBRARIES = frozenset({"libgomp.so.1", "libgfortran.so.5"})
 _CMAKE_PACKAGES = ("ATen", "Caffe2", "Torch")
+_DEBIAN_MODULES = "usr/lib/python3/dist-packages"
+_BLAS = ("libblas.so.3", "liblapack.so.3")
+_OPENBLAS = "libopenblas.so.0"
+# in torch/distributed: the calls that make a store with libuv whatever the environment says, by an option of each
+_STORE_OPTIONS: Mapping[str, str] = {
+    "rendezvous.py": "is_master=False,",
+    "elastic/rendezvous/c10d_rendezvous_backend.py": "multi_tenant=True,",
+    "elastic/rendezvous/dynamic_rendezvous.py": "multi_tenant=True,",
+    "elastic/rendezvous/static_tcp_rendezvous.py": "multi_tenant=True,",
+}
+_TORCHRUN = """\
+#!{python}
+import sys
+
+from torch.distributed.run import main
+
+if __name__ == "__main__":
+    sys.exit(main())
+"""
 _INCLUDE_LINE = "  ${TORCH_INSTALL_PREFIX}/include/torch/csrc/api/include)"
 _VENDORED_LINE = "  ${TORCH_INSTALL_PREFIX}/include/torch/vendored)"
 
@@ -156,7 +179,73 @@ def _link(path: Path, target: str, tree: Path) -> None:
     path.symlink_to(posixpath.relpath(target, folder))
 
 
+def use_openblas(tree: Path, context: RepairContext) -> None:
+    """Have Debian's libtorch ask for OpenBLAS under its own name; what it asks for, Debian's alternatives choose."""
+    library = next((tree / LIB).glob("libtorch_cpu.so.*.*.*"), None)
+    if library is None:
+        raise step_error(context, "expected lib/libtorch_cpu.so.* in the package")
+    edit_elf([word for name in _BLAS for word in ("--replace-needed", name, _OPENBLAS)], [library])
+
+
+def place_python_modules(tree: Path, context: RepairContext) -> None:
+    """Move Debian's Python modules to the folder of the foundation's Python; ``native`` does the rest."""
+    if not (tree / _DEBIAN_MODULES / "torch").is_dir():
+        raise step_error(context, f"expected {_DEBIAN_MODULES}/torch")
+    modules = PurePosixPath("usr", site_folder(context))
+
+    def new_path(path: PurePosixPath) -> PurePosixPath:
+        return modules / path.relative_to(_DEBIAN_MODULES) if path.is_relative_to(_DEBIAN_MODULES) else path
+
+    relayout(tree, context, new_path)
+
+
+def finish_pytorch(tree: Path, context: RepairContext) -> None:
+    """Give Debian's PyTorch what a wheel has beside its modules: torchrun, links to CMake files, and a setting.
+
+    It is built without libuv, which torchrun and its ranks ask for in spite of USE_LIBUV, others unless that is 0.
+    """
+    torch = tree / site_folder(context) / "torch"
+    stated = [path.name for path in torch.parent.glob("torch-*.egg-info")]
+    if stated != [f"torch-{context.version}+debian.egg-info"]:
+        raise step_error(context, f"expected torch-{context.version}+debian.egg-info, found {stated or 'none'}")
+    _place_loaded_by_path(tree, torch, context)
+    for name, option in _STORE_OPTIONS.items():
+        _ask_no_libuv(torch / "distributed" / name, option, context)
+    for name in _CMAKE_PACKAGES:
+        _link(torch / "share" / "cmake" / name, f"lib/cmake/{name}", tree)
+    _link(torch / "include" / "pybind11", "include/pybind11", tree)
+    _link(tree / LIB / _PYTHON_LIBRARY, f"lib/{_PYTHON_LIBRARY}.{context.version.rpartition('.')[0]}", tree)
+    write_program(
+        tree / "bin" / "torchrun", _TORCHRUN.format(python=f"{PREFIX_PLACEHOLDER}/bin/python{context.python_version}")
+    )
+    setting = Setting(name="USE_LIBUV", value="0", only_if_unset=("USE_LIBUV",))
+    write_activation(tree, context.entry.name, [setting], reason="This PyTorch is built without libuv.")
+
+
+def _ask_no_libuv(path: Path, option: str, context: RepairContext) -> None:
+    """Have a call that has this option make its store without libuv."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if text.count(option) != 1:
+        raise step_error(context, f"expected one call with {option!r} in {path.name}, found {text.count(option)}")
+    path.write_text(text.replace(option, f"{option} use_libuv=False,"), encoding="utf-8")
+
+
+def _place_loaded_by_path(tree: Path, torch: Path, context: RepairContext) -> None:
+    link = torch / "lib" / _LOADED_BY_PATH
+    libraries = sorted((tree / LIB).glob(f"{_LOADED_BY_PATH}*"))
+    files = [path for path in libraries if not path.is_symlink()]
+    if len(files) != 1 or not link.is_symlink():
+        raise step_error(context, f"expected one lib/{_LOADED_BY_PATH}.*, and a link to it in torch/lib")
+    link.unlink()
+    for path in libraries:
+        path.rename(link) if path in files else path.unlink()
+    write_rpaths([(link, rpath_of([LIB], str(relative_to_tree(link, tree))))])
+
+
 STEPS: dict[str, Repair] = {
+    "use_openblas": use_openblas,
+    "place_python_modules": place_python_modules,
+    "finish_pytorch": finish_pytorch,
     "split_libtorch": split_libtorch,
     "split_pytorch": split_pytorch,
 }

@@ -4,4 +4,4 @@ set -euo pipefail
 cd "$(mktemp -d)"
 # the exit code is that of an environment without the stack's packages
 channel_tools doctor "$CONDA_PREFIX" | tee found.txt || true
-grep -q 'examined as the stack' found.txt
+grep -q 'examined as the default stack' found.txt

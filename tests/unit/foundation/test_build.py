@@ -484,3 +484,15 @@ def test_a_pytorch_for_the_cpu_is_not_replaced_by_itself(
         _build(registries, tmp_path, progress, rows=rows, cuda=True)
     assert "--update" in str(caught.value.hint)
     assert _build(registries, tmp_path, progress, rows=rows).kept == made.made
+
+
+@needs_apt
+def test_debians_own_pytorch_is_for_the_cpu(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
+    registries.add_deb("python3-torch", {"usr/share/torch": ""}, version="2.6.0+dfsg-7")
+    rows = f'{ROWS}pytorch: {{debs: [python3-torch], version: "2.6.0"}}\n'
+    _build(registries, tmp_path, progress, rows=rows)
+    record = read_record(tmp_path / "foundation")
+    assert record.pytorch is not None
+    assert (record.pytorch_source, record.pytorch.kind) == ("debian", "deb")
+    with pytest.raises(UsageError, match=r"has PyTorch 2\.6\.0\+dfsg-7 for the CPU"):
+        _build(registries, tmp_path, progress, rows=rows, cuda=True)

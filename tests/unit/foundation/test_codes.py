@@ -93,6 +93,7 @@ TREES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "drop_static": ("demo", files({"lib/libgone.a": "", "lib/libdemo.so": ""})),
     "drop_unused": ("demo", files({"share/doc/x/README": "", "lib/systemd/system/x.service": "", "share/x/data": ""})),
     "find_verbs_drivers": ("rdma-core", test_elf.make_rdma),
+    "finish_pytorch": ("pytorch", test_pytorch.make_debian_pytorch),
     "flatten": ("demo", native),
     "hide_host_plugins": (
         "demo",
@@ -146,6 +147,7 @@ TREES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
         ),
     ),
     "place_openssl_settings": ("openssl", files({"etc/ssl/openssl.cnf": "settings"})),
+    "place_python_modules": ("pytorch", test_pytorch.make_debian_modules),
     "place_sysroot": (
         "sysroot_linux-64",
         files(
@@ -192,6 +194,7 @@ TREES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "split_libtorch": ("libtorch", test_pytorch.make_wheel),
     "split_pytorch": ("pytorch", test_pytorch.make_wheel),
     "use_mpich_abi_names": ("mpich", test_mpi.make_mpich_libraries),
+    "use_openblas": ("libtorch", test_pytorch.make_debian_libtorch),
     "wheel_libraries": ("numpy", wheel_library),
     "wheel_program": (
         "tool",

@@ -4,17 +4,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
 from channel_tools.conda.package import RunExports
 from channel_tools.conda.platforms import SUPPORTED_PLATFORMS, PlatformName
-from channel_tools.foundation.model import DATA_FOLDER, Entry, table_summary
+from channel_tools.foundation.model import DATA_FOLDER, Entry, PytorchSource, names_in, table_summary
 from channel_tools.foundation.summaries import summary_of
 from channel_tools.foundation.table import load_table
 from channel_tools.requests.names import BASES, BaseName
 from channel_tools.system.errors import ConfigError
+from channel_tools.system.yamlfile import read_yaml
 from tests.unit.foundation.archives import HEADER, make_table, write_table
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def test_the_tables_own_files_are_right() -> None:
     assert table_summary("debian-12", "linux-64").optional == table.optional_names != frozenset()
 
 
+SOURCES: tuple[PytorchSource, ...] = ("wheel", "debian")
 ONLY_X86 = {"libpsm-infinipath", "libpsm2"}
 
 
@@ -96,6 +98,42 @@ d: {debs: [d], bases: [debian-13], platforms: [linux-64]}
     rows = 'a: {debs: [a1], depends: ["b {pin:b_linux-64:x}"]}\nb_linux-64: {debs: [b]}\nc: {debs: [c]}'
     same = write_table(tmp_path, rows, name="same.yaml")
     assert load_table([same], subdir="linux-64").digest == first.digest
+
+
+def test_debians_own_pytorch_stands_in_for_the_wheel(tmp_path: Path) -> None:
+    header = f"{HEADER}combinations: {{pytorch: ['2.12.0'], packages: [pytorch]}}\n"
+    rows = """
+pytorch:
+  wheels: ["torch==2.13.0"]
+  drop: [x]
+  by_base: {debian-13: {drop: [y]}}
+  by_platform: {linux-64: {skip: [z]}}
+  debian_pytorch: {debian-13: {wheels: [], debs: [python3-torch], version: "2.6.0", skip: []}}
+"""
+    path = write_table(tmp_path, rows, header=header)
+    wheel, own = (load_table([path], subdir="linux-64", base="debian-13", pytorch=source) for source in SOURCES)
+    assert [(row.debs, row.wheels, row.drop, row.skip) for table in (wheel, own) for row in table.entries] == [
+        ((), ("torch==2.13.0",), ("y",), ("z",)),
+        (("python3-torch",), (), ("y",), ()),
+    ]
+    assert [len(table.combinations) for table in (wheel, own)] == [1, 0]
+    other = load_table([path], subdir="linux-64", pytorch="debian")
+    assert [row.wheels for row in other.entries] == [("torch==2.13.0",)]
+
+
+@pytest.mark.parametrize("subdir", SUPPORTED_PLATFORMS)
+def test_debians_own_pytorch_is_whole(subdir: PlatformName) -> None:
+    summary = table_summary("debian-13", subdir, "debian")
+    table = load_table(subdir=subdir, base="debian-13", pytorch="debian")
+    rows = {entry.name: entry for entry in table.entries}
+    assert {rows[name].version for name in ("libtorch", "pytorch")} == {summary.default.pytorch}
+    assert summary.debian_pytorch == summary.default.pytorch == table_summary("debian-13", subdir).debian_pytorch
+    assert summary.combinations == table.combinations == ()
+    assert set(names_in((*rows["pytorch"].depends, *rows["libtorch"].depends))) <= rows.keys()
+    variants: Any = read_yaml(DATA_FOLDER.parents[2] / "variants" / "foundation-registry-debian-13.yaml").value
+    assert summary.debian_pytorch is not None
+    assert summary.debian_pytorch.rpartition(".")[0] in variants["pytorch"]
+    assert table_summary("debian-12", subdir).debian_pytorch is None
 
 
 def test_rows_may_stand_in_several_files(tmp_path: Path) -> None:

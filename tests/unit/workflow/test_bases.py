@@ -8,11 +8,9 @@ import pytest
 
 from channel_tools.channel import Foundation, create_channel, open_channel
 from channel_tools.requests.foundation import FoundationRequest
-from channel_tools.requests.names import BASES
 from channel_tools.requests.plan import PlanRequest
 from channel_tools.system.errors import FoundationError, UsageError
 from channel_tools.system.progress import SilentProgress
-from channel_tools.workflow import bases
 from channel_tools.workflow.bases import default_base, listed_base, own_base, require_runs
 from channel_tools.workflow.foundation import make_registry_foundation
 from channel_tools.workflow.plan import choose_foundation
@@ -22,17 +20,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("glibc", [(2, 36), (2, 41), (3, 0)])
-def test_a_new_channel_has_the_newest_complete_base_that_the_machine_runs(
-    tmp_path: Path, glibc: tuple[int, int]
+@pytest.mark.parametrize(
+    ("glibc", "base"),
+    [((2, 36), "debian-12"), ((2, 40), "debian-12"), ((2, 41), "debian-13"), ((3, 0), "debian-13")],
+)
+def test_a_new_channel_has_the_newest_base_that_the_machine_runs(
+    tmp_path: Path, glibc: tuple[int, int], base: str
 ) -> None:
-    assert default_base(glibc) == own_base(settings_of(tmp_path), glibc=glibc) == "debian-12"
-
-
-def test_a_base_that_is_found_complete_becomes_the_default_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    complete = {name: dataclasses.replace(base, is_complete=True) for name, base in BASES.items()}
-    monkeypatch.setattr(bases, "BASES", complete)
-    assert [default_base(glibc) for glibc in [(2, 31), (2, 40), (2, 41)]] == ["debian-11", "debian-12", "debian-13"]
+    assert default_base(glibc) == own_base(settings_of(tmp_path), glibc=glibc) == base
 
 
 @pytest.mark.parametrize("glibc", [(2, 31), (2, 35)])

@@ -19,7 +19,6 @@ from channel_tools.workflow.plan import (
     list_stacks,
     plan_request,
     required_names,
-    unserved_on,
 )
 from channel_tools.workflow.render import render_stacks
 from tests.unit.matrix.toytree import FILES, FOUNDATION, write_foundation, write_tree
@@ -60,8 +59,9 @@ def test_a_stack_that_a_base_does_not_serve_is_one_error_with_the_reason(tmp_pat
     assert notes == ["udp is left out: base debian-11 does not serve it: its compiler is too old"]
     assert expand_request(settings, PlanRequest(stack="udp"), foundation=first).packages
     (listed,) = list_stacks(settings, stack=None, foundation=old)
-    assert unserved_on(old, listed.stack) == "its compiler is too old"
-    assert unserved_on(first, listed.stack) is unserved_on(Foundation(kind="conda-forge"), listed.stack) is None
+    assert listed.unserved == "its compiler is too old"
+    assert list_stacks(settings, stack=None, foundation=first)[0].unserved is None
+    assert list_stacks(settings, stack=None, foundation=Foundation(kind="conda-forge"))[0].unserved is None
 
 
 def test_stacks_are_listed_with_their_packages(tmp_path: Path) -> None:

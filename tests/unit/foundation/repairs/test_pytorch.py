@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.foundation.repairs.pytorch import split_libtorch, split_pytorch
+from channel_tools.foundation.model import PREFIX_PLACEHOLDER
+from channel_tools.foundation.repairs.pytorch import (
+    finish_pytorch,
+    place_python_modules,
+    split_libtorch,
+    split_pytorch,
+    use_openblas,
+)
 from channel_tools.system.elf import read_elf_file
 from channel_tools.system.errors import FoundationError
 from tests.support.trees import make_tree
@@ -52,6 +59,52 @@ def make_wheel(root: Path) -> Path:
     for name in ("libtorch_cpu.so", "libtorch_cuda.so"):
         library_that_needs(root / torch / "lib" / name, "libstdc++.so.6", rpath=NVIDIA)
     library_that_needs(root / torch / "_C.so", "libtorch_python.so", rpath="$ORIGIN/lib")
+    return root
+
+
+DEBIAN = "usr/lib/python3/dist-packages"
+STORES = {
+    "rendezvous.py": "is_master=False,",
+    **{
+        f"elastic/rendezvous/{name}.py": "multi_tenant=True,"
+        for name in ("c10d_rendezvous_backend", "dynamic_rendezvous", "static_tcp_rendezvous")
+    },
+}
+
+
+def make_debian_modules(root: Path) -> Path:
+    """Debian's PyTorch, in small, as it is unpacked."""
+    make_tree(
+        root,
+        {
+            f"{DEBIAN}/torch/__init__.py": "",
+            f"{DEBIAN}/torch/include/c10": "-> ../../../../../include/c10",
+            f"{DEBIAN}/torch/lib/libc10.so": "-> ../../../../x86_64-linux-gnu/libc10.so.2.6",
+        },
+    )
+    return root
+
+
+def make_debian_pytorch(root: Path, version: str = "1.2.3") -> Path:
+    """The same, after ``native``."""
+    torch = f"{SITE}/torch"
+    make_tree(
+        root,
+        {
+            f"{SITE}/torch-{version}+debian.egg-info/PKG-INFO": "",
+            f"{torch}/lib/libtorch_global_deps.so": "-> ../../../../libtorch_global_deps.so.1.2",
+            "lib/libtorch_global_deps.so.1.2": "-> libtorch_global_deps.so.1.2.3",
+            "lib/libtorch_python.so.1.2.3": "python",
+            **{f"{torch}/distributed/{name}": f"store({option})\n" for name, option in STORES.items()},
+        },
+    )
+    library_that_needs(root / "lib" / "libtorch_global_deps.so.1.2.3", "libstdc++.so.6")
+    return root
+
+
+def make_debian_libtorch(root: Path) -> Path:
+    """A library that asks for what Debian's alternatives choose."""
+    library_that_needs(root / "lib" / "libtorch_cpu.so.1.2.3", "libblas.so.3")
     return root
 
 
@@ -146,3 +199,57 @@ def test_a_missing_python_library_is_an_error(wheel: Path) -> None:
     (wheel / SITE / "torch/lib/libtorch_python.so").unlink()
     with pytest.raises(FoundationError, match=r"expected torch/lib/libtorch_python\.so"):
         split_pytorch(wheel, context("pytorch"))
+
+
+def test_debians_modules_are_where_the_foundations_python_looks(tmp_path: Path) -> None:
+    place_python_modules(make_debian_modules(tmp_path), context("pytorch"))
+    torch = f"usr/{SITE}/torch"
+    assert _files(tmp_path) == {f"{torch}/__init__.py", f"{torch}/include/c10", f"{torch}/lib/libc10.so"}
+    assert (tmp_path / torch / "include/c10").readlink().as_posix() == "../../../../../include/c10"
+    with pytest.raises(FoundationError, match="expected usr/lib/python3/dist-packages/torch"):
+        place_python_modules(tmp_path, context("pytorch"))
+
+
+def test_debians_pytorch_has_what_a_wheel_has(tmp_path: Path) -> None:
+    torch = make_debian_pytorch(tmp_path) / SITE / "torch"
+    finish_pytorch(tmp_path, context("pytorch"))
+    loaded = torch / "lib" / "libtorch_global_deps.so"
+    assert not loaded.is_symlink()
+    assert read_elf_file(loaded).rpaths == ("$ORIGIN/../../../..",)
+    assert not list((tmp_path / "lib").glob("libtorch_global_deps*"))
+    assert (tmp_path / "lib/libtorch_python.so").readlink().as_posix() == "libtorch_python.so.1.2"
+    assert (torch / "share/cmake/Torch").readlink().as_posix() == "../../../../../cmake/Torch"
+    assert (torch / "include/pybind11").readlink().as_posix() == "../../../../../include/pybind11"
+    for name, option in STORES.items():
+        assert (torch / "distributed" / name).read_text() == f"store({option} use_libuv=False,)\n"
+    assert (tmp_path / "bin/torchrun").read_text().startswith(f"#!{PREFIX_PLACEHOLDER}/bin/python3.11\n")
+    assert 'export USE_LIBUV="0"' in (tmp_path / "etc/conda/activate.d/activate-pytorch.sh").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ("version", r"expected torch-1\.2\.3\+debian\.egg-info, found \['torch-1\.2\.4"),
+        ("library", "expected one lib/libtorch_global_deps"),
+        ("source", "expected one call with 'multi_tenant=True,' in static_tcp_rendezvous.py, found 0"),
+    ],
+)
+def test_a_changed_debian_pytorch_is_an_error(tmp_path: Path, changed: str, expected: str) -> None:
+    make_debian_pytorch(tmp_path, "1.2.4" if changed == "version" else "1.2.3")
+    if changed == "library":
+        (tmp_path / "lib/libtorch_global_deps.so.1.2.3").unlink()
+    if changed == "source":
+        source = tmp_path / SITE / "torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py"
+        source.write_text("store()\n")
+    with pytest.raises(FoundationError, match=expected):
+        finish_pytorch(tmp_path, context("pytorch"))
+
+
+def test_debians_libtorch_asks_for_openblas_by_its_name(tmp_path: Path) -> None:
+    use_openblas(make_debian_libtorch(tmp_path), context("libtorch"))
+    needed = read_elf_file(tmp_path / "lib" / "libtorch_cpu.so.1.2.3").needed
+    assert "libopenblas.so.0" in needed
+    assert "libblas.so.3" not in needed
+    (tmp_path / "lib" / "libtorch_cpu.so.1.2.3").unlink()
+    with pytest.raises(FoundationError, match="expected lib/libtorch_cpu"):
+        use_openblas(tmp_path, context("libtorch"))
