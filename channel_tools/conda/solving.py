@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import rattler
@@ -78,7 +79,42 @@ def parse_spec(spec: str) -> rattler.MatchSpec:
     try:
         return read_spec(spec)
     except InvalidSpecError as err:
-        raise UsageError(f"{spec}: not a MatchSpec: {err.reason}", hint=err.hint) from None
+        message = f"{text_without_credentials(spec)}: not a MatchSpec: {text_without_credentials(err.reason)}"
+        raise UsageError(message, hint=err.hint) from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddressedPackages:
+    """The packages that MatchSpecs ask for by their addresses, as they were read (``addressed.py``).
+
+    Is a source of records for the solver: py-rattler 0.28 would read such packages again, and in its own way.
+    """
+
+    records: Mapping[str, rattler.RepoDataRecord] = field(default_factory=dict)
+    """By the text of the MatchSpec."""
+    archives: Mapping[str, Path] = field(default_factory=dict)
+    """Where the archives are for now that were fetched, by the addresses in the records."""
+
+    async def fetch_package_records(
+        self, platform: rattler.Subdir, name: rattler.PackageName
+    ) -> list[rattler.RepoDataRecord]:
+        """Those of a name, for rattler."""
+        mine = self.records.values()
+        return [record for record in mine if record.subdir == str(platform) and record.name == name]
+
+    def package_names(self, platform: rattler.Subdir) -> list[str]:
+        """Their names, for rattler."""
+        return [record.name.normalized for record in self.records.values() if record.subdir == str(platform)]
+
+    def spec_of(self, text: str, subdir: str) -> rattler.MatchSpec:
+        """What the solver is asked for. Raises UsageError for a package that is for another platform."""
+        record = self.records.get(text)
+        if record is None:
+            return parse_spec(text)
+        if record.subdir not in {subdir, NOARCH}:
+            message = f"{record.url}: is a package for {record.subdir}; expected one for {subdir}"
+            raise UsageError(message, hint=f"give the address of a package for {subdir} or {NOARCH}")
+        return read_spec(f"{record.name.normalized}[sha256={(record.sha256 or b'').hex()}]")
 
 
 def make_gateway(package_cache: Path, client: Client | None = None, *, fresh: bool = False) -> rattler.Gateway:
@@ -139,6 +175,9 @@ def check_local_indexes(channels: Sequence[str], subdirs: Iterable[str]) -> None
         check_indexes(folder, subdirs)
 
 
+_NONE_ADDRESSED = AddressedPackages()
+
+
 async def solve_specs(
     specs: Sequence[str],
     channels: Sequence[str],
@@ -148,19 +187,21 @@ async def solve_specs(
     virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage],
     preferred: Sequence[rattler.RepoDataRecord] = (),
     constraints: Sequence[str] = (),
+    addressed: AddressedPackages = _NONE_ADDRESSED,
 ) -> list[rattler.RepoDataRecord]:
     """The packages of an environment for ``subdir``, only from ``channels`` (addresses, in order of priority).
 
+    ``addressed`` are those that the specs ask for by their addresses.
     ``preferred`` records are chosen if the specs allow it; a package of a name in ``constraints`` has to meet these
     MatchSpecs if it is needed. Raises UsageError, SolveError, NetworkError and
     ChannelError (an index that is missing or not an index).
     """
-    parsed = [parse_spec(spec) for spec in specs]
+    parsed = [addressed.spec_of(spec, subdir) for spec in specs]
     check_local_indexes(channels, [subdir, NOARCH])
     try:
         solved = await while_answered(
             rattler.solve(
-                sources=channels,
+                sources=[addressed, *channels] if addressed.records else channels,
                 specs=parsed,
                 gateway=gateway,
                 platforms=[rattler.Subdir(subdir), rattler.Subdir(NOARCH)],
@@ -177,10 +218,6 @@ async def solve_specs(
         offered = await _offered(gateway, channels, subdir, str(err))
         raise solve_error(err, specs=specs, channels=channels, offered=offered) from err
     check_not_downgraded(solved)
-    for record in solved:
-        if not record.channel:
-            # of what was asked for by its address, rattler names none: no command of micromamba takes such a record
-            record.channel = without_credentials(record.url).rsplit("/", 2)[0]
     return solved
 
 

@@ -24,7 +24,11 @@ _CACHED = 1 << 16
 _HINT = "write it as conda does, for example: name, name >=1.2,<2, name=1.2=build*"
 _VIRTUAL_PREFIX = "__"
 _LEAST = Version("0")
+_SHOWN = 80
 _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+_HASHED_ADDRESS = re.compile(r"(?P<address>\s*(?:/|[a-z][a-z0-9+.-]*://)[^#\"]*)#(?P<hash>.*)", re.IGNORECASE)
+_HASH = re.compile(r"(?:(?P<md5>(?:md5:)?[0-9a-f]{32})|(?P<sha256>(?:sha256:)?[0-9a-f]{64}))\s*", re.IGNORECASE)
+_ADDRESS = re.compile(r'(?<=url=")[^"]*')
 
 
 _CORRECT = "whoever makes it has to correct its metadata"
@@ -46,12 +50,27 @@ class InvalidRecordError(IntegrityError):
 def read_spec(text: str) -> MatchSpec:
     """The MatchSpec, as py-rattler reads it: not strict, like conda, so ``name=*=build*`` is one.
 
-    Raises InvalidSpecError.
+    Of a package's address, what follows ``#`` is its md5 or sha256, as in explicit lists. Raises InvalidSpecError.
     """
+    hashed = _HASHED_ADDRESS.fullmatch(text)
+    if hashed is not None:
+        # py-rattler 0.28 takes it for a comment
+        spec = read_spec(hashed["address"])
+        address, expected = address_in(spec), _hash_in(hashed["hash"], text)
+        return read_spec(f'{spec.name.normalized}[url="{address}", {expected}]')
     try:
         return MatchSpec(text, strict=False)
     except InvalidMatchSpecError as err:
         raise InvalidSpecError(text, str(err)) from None
+
+
+def _hash_in(fragment: str, text: str) -> str:
+    """What follows the ``#`` of an address, as a MatchSpec has it."""
+    match = _HASH.fullmatch(fragment)
+    if match is None:
+        raise InvalidSpecError(text, f"after # is {fragment[:_SHOWN]!r}; expected an md5 or sha256 in hexadecimal")
+    kind = "md5" if match["md5"] else "sha256"
+    return f'{kind}="{match[0].strip().rpartition(":")[2].lower()}"'
 
 
 @functools.lru_cache(maxsize=_CACHED)
@@ -179,9 +198,19 @@ def condition_of(text: str) -> str:
     return " ".join(part for part in (spec.version, spec.build) if part is not None)
 
 
+def address_in(spec: MatchSpec) -> str | None:
+    """The address of one package file that a MatchSpec names, which py-rattler 0.28 shows only in its texts.
+
+    >>> address_in(read_spec("https://example.org/ours/noarch/toy-1.0-0.conda")), address_in(read_spec("toy"))
+    ('https://example.org/ours/noarch/toy-1.0-0.conda', None)
+    """
+    match = _ADDRESS.search(str(spec).partition("[")[2])
+    return None if match is None else match[0]
+
+
 def is_on_address(spec: MatchSpec) -> bool:
-    """Whether a MatchSpec names the address of one package file, which py-rattler 0.28 shows only in its texts."""
-    return "url=" in str(spec).partition("[")[2]
+    """Whether a MatchSpec names the address of one package file."""
+    return address_in(spec) is not None
 
 
 def texts_of(index: Mapping[str, Any], key: str) -> tuple[str, ...]:

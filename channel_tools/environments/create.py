@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import rattler
 from rattler.exceptions import ConvertSubdirError, IoError
 
+from channel_tools.conda.addressed import addressed_packages
 from channel_tools.conda.addresses import channel_address, without_credentials
 from channel_tools.conda.clients import make_client
 from channel_tools.conda.contents import METADATA_BYTES
@@ -115,23 +116,26 @@ async def create_environment(
                 check(state.records)
             return unchanged(state, started=started)
 
-        solve = functools.partial(
-            solve_specs,
-            channels=addresses,
-            subdir=subdir,
-            gateway=make_gateway(target.package_cache, client),
-            virtual_packages=detect_virtual_packages() if virtual_packages is None else virtual_packages,
-        )
-        solution = await solve(specs)
-        names = {record.name.normalized for record in solution}
-        beside = [name for name in beside_python if "python" in names and name not in target.requested]
-        if beside:
-            with contextlib.suppress(SolveError):  # a channel without them, or for a Python that they do not know
-                solution = await solve([*specs, *beside])
-                target = replace_fields(target, requested={**target.requested, **by_name(beside)})
-        if check is not None:
-            check(solution)
-        return await apply_solution(target, solution, state, started=started, progress=progress, announce=replace)
+        with addressed_packages(specs, target.package_cache, known=state.records, progress=progress) as addressed:
+            solve = functools.partial(
+                solve_specs,
+                channels=addresses,
+                subdir=subdir,
+                gateway=make_gateway(target.package_cache, client),
+                virtual_packages=detect_virtual_packages() if virtual_packages is None else virtual_packages,
+                addressed=addressed,
+            )
+            target = replace_fields(target, archives=addressed.archives)
+            solution = await solve(specs)
+            names = {record.name.normalized for record in solution}
+            beside = [name for name in beside_python if "python" in names and name not in target.requested]
+            if beside:
+                with contextlib.suppress(SolveError):  # a channel without them, or for a Python that they do not know
+                    solution = await solve([*specs, *beside])
+                    target = replace_fields(target, requested={**target.requested, **by_name(beside)})
+            if check is not None:
+                check(solution)
+            return await apply_solution(target, solution, state, started=started, progress=progress, announce=replace)
 
 
 def _command(word: str, prefix: Path, specs: Sequence[str], channels: Sequence[str]) -> list[str]:
@@ -234,15 +238,21 @@ async def extend_environment(
         hash_cached=check is not None,
         relinked=frozenset(again),
     )
-    with usable_target(target):
+    all_specs = [*(spec for texts in earlier.values() for spec in texts), *specs]
+    with (
+        usable_target(target),
+        addressed_packages(all_specs, target.package_cache, known=state.records, progress=progress) as addressed,
+    ):
+        target = replace_fields(target, archives=addressed.archives)
         solution = await solve_specs(
-            [*(spec for texts in earlier.values() for spec in texts), *specs],
+            all_specs,
             addresses,
             subdir=subdir,
             gateway=make_gateway(target.package_cache, client),
             virtual_packages=detect_virtual_packages() if virtual_packages is None else virtual_packages,
             preferred=() if newest else state.records,
             constraints=_same_python(state) if newest else (),
+            addressed=addressed,
         )
         if check is not None:
             check(solution)

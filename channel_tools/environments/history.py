@@ -57,6 +57,7 @@ _ASKING = frozenset({"update", "install", "create", "neutered"})
 _REMOVING = frozenset({"remove", "uninstall"})
 _CHANNEL_OPTIONS = ("-c", "--channel")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"`<>,\]]+", re.IGNORECASE)
+_HASH = re.compile(r"#(?:md5:|sha256:)?(?:[0-9a-f]{64}|[0-9a-f]{32})$", re.IGNORECASE)
 _UNKNOWN_TO_CONDA = re.compile(r"\[(?:.*,\s*)?(?:extras|when|flags)=")
 
 
@@ -262,7 +263,15 @@ def _written(spec: str) -> str:
 
 
 def _without_secrets(text: str) -> str:
-    return _ADDRESS.sub(lambda match: without_credentials(match[0]), text)
+    """A text whose addresses have no credentials; the hash of a package that stands after one stays."""
+
+    def plain(match: re.Match[str]) -> str:
+        address, hashed = match[0], _HASH.search(match[0])
+        if hashed is None:
+            return without_credentials(address)
+        return without_credentials(address.removesuffix(hashed[0])) + hashed[0]
+
+    return _ADDRESS.sub(plain, text)
 
 
 def _package_line(record: RepoDataRecord) -> str:

@@ -30,6 +30,7 @@ from typing import IO, TYPE_CHECKING, cast
 import msgspec
 from rattler.package_streaming import download_and_extract
 
+from channel_tools.conda.addresses import file_address
 from channel_tools.conda.answers import while_answered
 from channel_tools.conda.archive import check_metadata, path_rows, read_info, read_payload
 from channel_tools.conda.contents import (
@@ -122,6 +123,8 @@ class PackageStore:
     hash_all: bool
     look_up: Callable[[RepoDataRecord], Mapping[str, object] | None] = lambda _record: None
     """The record that a package's channel lists now, for those of a lock that has no records."""
+    archives: Mapping[str, Path] = field(default_factory=dict)
+    """Files that were fetched already, by the addresses in the records."""
 
     def correction(self, record: RepoDataRecord) -> Mapping[str, object] | None:
         """The fields of a package's record that are right where those of its own index.json are not."""
@@ -238,7 +241,9 @@ async def _unpack(record: RepoDataRecord, folder: Path, store: PackageStore) -> 
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             with panics_reported(record.file_name):
-                archive = download_and_extract(store.client, record.url, folder)
+                fetched = store.archives.get(record.url)
+                address = record.url if fetched is None else file_address(str(fetched))
+                archive = download_and_extract(store.client, address, folder)
                 sha256, md5 = await while_answered(archive, [record.url])
         except OSError as err:
             shutil.rmtree(folder, ignore_errors=True)

@@ -12,7 +12,7 @@ from rattler.exceptions import IoError
 
 from channel_tools.conda.addresses import channel_address, without_credentials
 from channel_tools.conda.package import split_package_address
-from channel_tools.conda.specs import InvalidSpecError, is_on_address, is_virtual, matches, read_spec, spec_name
+from channel_tools.conda.specs import InvalidSpecError, address_in, is_virtual, matches, read_spec, spec_name
 from channel_tools.environments.history import (
     CHANNEL_ALIAS,
     History,
@@ -110,7 +110,11 @@ class EnvironmentState:
             here = f"{record.version} {record.build}"
             if not is_for(record, spec):
                 collected[f"{needed}: it has {name} {here}"] = None
-            elif not wanted_by and not without_credentials(record.url).startswith(addresses):
+            elif (
+                not wanted_by
+                and address_in(read_spec(spec)) is None
+                and not without_credentials(record.url).startswith(addresses)
+            ):
                 collected[f"{needed} from {', '.join(addresses)}: it has that of {channel_of(record)}"] = None
             if name not in seen:
                 seen.add(name)
@@ -121,14 +125,18 @@ class EnvironmentState:
     def channels(self) -> tuple[str, ...]:
         """The addresses of the channels that the packages are from, in the order in which commands named them.
 
-        Those without such a command come last; of these, the one with the package of the stacks is the first.
+        Those without such a command come last; of these, the one with the package of the stacks is the first. What was
+        asked for by its address need not be in a channel, so it counts only where nothing else does.
         """
-        of_packages = dict.fromkeys(
-            channel_of(record)
-            for record in sorted(self.records, key=lambda record: record.name.normalized != STACKS_PACKAGE)
-        )
+        records = sorted(self.records, key=lambda record: record.name.normalized != STACKS_PACKAGE)
+        by_channel = {channel_of(record): record for record in records}
+        sought = dict.fromkeys(channel_of(record) for record in records if not self._is_addressed(record))
         named = (name for word in self.history.channels for name in (word.rstrip("/"), f"{CHANNEL_ALIAS}{word}"))
-        return tuple(dict.fromkeys((*(name for name in named if name in of_packages), *of_packages)))
+        return tuple(dict.fromkeys((*(name for name in named if name in by_channel), *(sought or by_channel))))
+
+    def _is_addressed(self, record: rattler.PrefixRecord) -> bool:
+        specs = self.requested.get(record.name.normalized, ())
+        return any(address_in(read_spec(spec)) is not None for spec in specs)
 
 
 def identity(record: rattler.RepoDataRecord) -> Identity:
@@ -153,7 +161,8 @@ def is_for(record: rattler.PrefixRecord, spec: str) -> bool:
         return False
     if not matches(parsed, record, file_name=record.file_name):
         return False
-    if is_on_address(parsed) and without_credentials(record.url) not in str(parsed):
+    address = address_in(parsed)
+    if address is not None and without_credentials(address) != without_credentials(record.url):
         return False
     channel = parsed.channel
     return channel is None or channel_of(record) == without_credentials(str(channel.base_url)).rstrip("/")

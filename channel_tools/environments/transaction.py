@@ -27,7 +27,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 import rattler
@@ -158,6 +158,8 @@ class InstallTarget:
     """The names of packages that are linked again, though they are there."""
     look_up: Callable[[RepoDataRecord], Mapping[str, object] | None] = lambda _record: None
     """As PackageStore has it."""
+    archives: Mapping[str, Path] = field(default_factory=dict)
+    """As PackageStore has them."""
 
     @property
     def store(self) -> PackageStore:
@@ -168,6 +170,7 @@ class InstallTarget:
             locked=self.locked,
             hash_all=self.hash_cached,
             look_up=self.look_up,
+            archives=self.archives,
         )
 
     @property
@@ -252,14 +255,24 @@ def installed_lock(prefix: Path, virtual_packages: Iterable[rattler.GenericVirtu
     """The packages of an environment, whoever installed them, as a lock for a machine with these virtual packages.
 
     Its specs are what was asked for. Raises as read_state, UsageError for what is no environment or was left
-    incomplete, and IntegrityError for a package whose record has no sha256 or size.
+    incomplete, and IntegrityError for a package whose record has no sha256.
     """
     prefix = absolute_path(prefix)
     check_environment(prefix)
     state = read_state(prefix)
     check_complete(state)
     records = in_installation_order(state.records)
-    packages = (replace(locked_package(record), channel=channel_of(record)) for record in records)
+    for record in records:
+        if not record.sha256:
+            message = f"{prefix}: the record of {record.file_name} has no sha256"
+            hint = (
+                "if it was asked for by its address, which earlier versions recorded without, have it read again: "
+                f"channel_tools env update {shlex.quote(str(prefix))}; "
+                "else make the environment again: env create --replace"
+            )
+            raise IntegrityError(message, hint=hint)
+    # those that were installed from an explicit list have no size, which no format needs
+    packages = (replace(locked_package(record, complete=False), channel=channel_of(record)) for record in records)
     subdirs = {record.subdir for record in records} - {NOARCH}
     platform = PlatformLock(
         platform=next(iter(sorted(subdirs)), current_platform()),

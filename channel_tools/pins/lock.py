@@ -102,14 +102,9 @@ def locked_package(record: rattler.RepoDataRecord, *, complete: bool = True) -> 
     Raises IntegrityError if it has no sha256 or size, unless ``complete`` is false.
     """
     if complete and not (record.sha256 and record.size):
-        # records of what was asked for by its address have had no channel
-        where = without_credentials(record.channel or record.url)
+        where = without_credentials(record.channel)
         message = f"{record.file_name}: the index of {where} has no sha256 or size for it"
-        hint = (
-            "index the channel again with a tool that writes them; "
-            "of a package that was asked for by its address none is recorded: ask for it by its name"
-        )
-        raise IntegrityError(message, hint=hint)
+        raise IntegrityError(message, hint="index the channel again with a tool that writes them")
     return LockedPackage(
         name=str(record.name.normalized),
         version=str(record.version),

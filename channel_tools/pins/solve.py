@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import rattler
 from rattler.exceptions import FetchRepoDataError, GatewayError, ParseSubdirError
 
+from channel_tools.conda.addressed import addressed_packages
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
 from channel_tools.conda.answers import index_addresses, while_answered
 from channel_tools.conda.clients import make_client
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.conda.solving import AddressedPackages
     from channel_tools.pins.lock import LockedPackage
 
 _LISTED_AT_MOST = 3
@@ -68,7 +70,7 @@ async def solve_lock(
     _check_platforms(platforms)
     gateway = make_gateway(package_cache, client)
 
-    async def solve_all() -> list[PlatformLock]:
+    async def solve_all(addressed: AddressedPackages) -> list[PlatformLock]:
         return [
             PlatformLock(
                 platform=platform,
@@ -80,17 +82,19 @@ async def solve_lock(
                     gateway=gateway,
                     virtual=to_generic(virtual_packages[platform]),
                     preferred_packages=_packages_to_keep(previous, platform, update),
+                    addressed=addressed,
                 ),
             )
             for platform in sorted(set(platforms))
         ]
 
-    return Lock(
-        stack=stack,
-        specs=tuple(specs),
-        channels=addresses,
-        platforms=tuple(await solve_all()),
-    )
+    with addressed_packages(specs, package_cache) as addressed:
+        return Lock(
+            stack=stack,
+            specs=tuple(specs),
+            channels=addresses,
+            platforms=tuple(await solve_all(addressed)),
+        )
 
 
 async def _solve_platform(
@@ -101,11 +105,18 @@ async def _solve_platform(
     gateway: rattler.Gateway,
     virtual: Sequence[rattler.GenericVirtualPackage],
     preferred_packages: Sequence[LockedPackage],
+    addressed: AddressedPackages,
 ) -> tuple[LockedPackage, ...]:
     preferred = await _records_of(preferred_packages, channels, platform, gateway)
     try:
         records = await solve_specs(
-            specs, channels, subdir=platform, gateway=gateway, virtual_packages=virtual, preferred=preferred
+            specs,
+            channels,
+            subdir=platform,
+            gateway=gateway,
+            virtual_packages=virtual,
+            preferred=preferred,
+            addressed=addressed,
         )
     except SolveError as err:
         raise await _with_platform(err, specs, channels, platform, gateway) from err

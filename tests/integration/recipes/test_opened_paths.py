@@ -75,7 +75,11 @@ OF_STACK: Mapping[str, Mapping[str, str]] = {
     "rdma": {**SWITCHML, "/etc/rdma/*": "librdmacm: numbers that the machine's administrator writes"},
     "accl": {},
     "torchvision": {},
-    "python": {},
+    "python": {
+        "/etc/inputrc": "readline: keys, which the machine's administrator chooses",
+        "/etc/terminfo*": "ncurses: the machine's descriptions of terminals",
+        "/usr/share/terminfo*": "ncurses: the machine's descriptions of terminals",
+    },
     "grpc": {},
     "tools": {},
     "fabric-profile": {},

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.system.files import sha256_of_file
 from channel_tools.system.settings import CACHE_VARIABLE
 from tests.support.command_line import run_tool
 from tests.support.conda_history import conda_requests
@@ -239,6 +240,32 @@ def test_what_is_exported_makes_the_same_environment(prefix: Path, tmp_path: Pat
     run("create", tmp_path / "solved", "--lock", tmp_path / "asked.yml")
     assert (tmp_path / "solved/conda-meta/library-3.0-0.json").is_file()
     assert conda_requests(tmp_path / "solved").keys() == {"tool", "other"}
+
+
+@pytest.mark.parametrize("how", ["by address", "from a list"])
+def test_what_was_installed_without_an_index_is_exported(
+    prefix: Path, tmp_path: Path, channel: ToyChannel, how: str
+) -> None:
+    made, archive = tmp_path / "made", channel.archive("tool")
+    if how == "by address":
+        run("create", made, archive.as_uri(), "-c", channel.root)
+    else:
+        (tmp_path / "explicit.txt").write_text(run("export", prefix, "-f", "explicit").stdout)
+        run("create", made, "--lock", tmp_path / "explicit.txt")
+    assert f"{archive.as_uri()}#{sha256_of_file(archive)}\n" in run("export", made, "-f", "explicit").stdout
+
+
+def test_what_was_recorded_without_a_hash_is_exported_after_an_update(tmp_path: Path, channel: ToyChannel) -> None:
+    """As version 0.3.0 recorded what was asked for by its address."""
+    made, archive = tmp_path / "made", channel.archive("tool")
+    run("create", made, archive.as_uri(), "-c", channel.root)
+    path = made / "conda-meta/tool-1.0-0.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in record.items() if key not in {"sha256", "md5", "size"}}))
+    lacking = run("export", made, "-f", "explicit", code=IntegrityError.exit_code).stderr
+    assert f"channel_tools env update {made}" in lacking
+    run("update", made)
+    assert sha256_of_file(archive) in run("export", made, "-f", "explicit").stdout
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import resource
@@ -18,6 +19,7 @@ import pytest
 import rattler
 
 from channel_tools.conda import answers
+from channel_tools.conda.clients import make_http_client
 from channel_tools.environments import (
     EnvironmentResult,
     ExistingEnvironmentError,
@@ -25,14 +27,17 @@ from channel_tools.environments import (
     create_environment,
     extend_environment,
 )
-from channel_tools.environments.state import Unfinished, mark_unfinished
+from channel_tools.environments.state import Unfinished, mark_unfinished, read_state
 from channel_tools.pins.solve import solve_lock
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
-from channel_tools.system.http.pace import Timeouts
+from channel_tools.system.files import sha256_of_file
+from channel_tools.system.http.client import HttpClient, basic_authorization
+from channel_tools.system.http.pace import Retry, Timeouts
 from channel_tools.system.locks import exclusive_lock
 from channel_tools.system.progress import SilentProgress
 from tests.support.conda_history import conda_requests
 from tests.support.endless_server import endless
+from tests.support.packages import old_format
 from tests.unit.environments.conftest import make_channel
 from tests.unit.environments.toychannel import PREFIX_PLACEHOLDER, SUBDIR, ToyChannel, move_packages, served
 
@@ -201,6 +206,19 @@ class TestNewEnvironment:
         record = json.loads((install.prefix / "conda-meta/tool-1.0-0.json").read_text())
         assert record["channel"] == channel.address
         assert f"+{channel.address}/linux-64::tool-1.0-0" in (install.prefix / "conda-meta/history").read_text()
+
+    def test_knows_the_hashes_of_what_is_asked_for_by_its_address(
+        self, install: Installer, channel: ToyChannel
+    ) -> None:
+        archive = channel.archive("tool")
+        install(archive.as_uri())
+        record = json.loads((install.prefix / "conda-meta/tool-1.0-0.json").read_text())
+        assert record["sha256"] == sha256_of_file(archive)
+        assert record["md5"] == hashlib.md5(archive.read_bytes(), usedforsecurity=False).hexdigest()
+        assert record["size"] == archive.stat().st_size
+        assert install(archive.as_uri()).changed == 0
+        assert install.extend("library").changed == 0
+        assert install.extend(newest=True).changed == 0
 
     def test_leaves_no_marker(self, install: Installer) -> None:
         install("tool")
@@ -827,3 +845,124 @@ def test_a_package_with_nulls_in_the_cache_of_an_earlier_version_is_fetched_agai
         with pytest.raises(IntegrityError):
             install("fixed")
     assert "fixed-1.0" in names(install("fixed"))
+
+
+class TestByAddress:
+    def test_a_package_of_the_web_is_fetched_once(self, install: Installer, channel: ToyChannel) -> None:
+        with served(channel.root) as address:
+            url = f"{address}/linux-64/tool-1.0-0.conda"
+            install(url)
+        record = json.loads((install.prefix / "conda-meta/tool-1.0-0.json").read_text())
+        assert (record["url"], record["sha256"]) == (url, sha256_of_file(channel.archive("tool")))
+        # its server is gone, and what it had is known
+        assert install.extend("library").changed == 0
+
+    def test_the_requirements_are_those_of_the_package_at_the_address(self, tmp_path: Path, install: Installer) -> None:
+        """And not those of another with its file name, which was read before."""
+        other = ToyChannel(root=tmp_path / "other")
+        other.add("tool", files={"share/other": b"other"})
+        with served(tmp_path) as address:
+            install(f"{address}/channel/linux-64/tool-1.0-0.conda")
+            second = replace(install, prefix_name="second")
+            second(f"{address}/other/linux-64/tool-1.0-0.conda")
+        assert installed_names(install.prefix) == {"tool", "library"}
+        assert installed_names(second.prefix) == {"tool"}
+        assert (second.prefix / "share/other").is_file()
+
+    @pytest.mark.parametrize("form", ["{md5}", "md5:{md5}", "{sha256}", "sha256:{sha256}"])
+    def test_a_hash_in_the_address_is_that_of_the_file(
+        self, install: Installer, channel: ToyChannel, form: str
+    ) -> None:
+        content = channel.archive("tool").read_bytes()
+        hashes = {name: hashlib.new(name, content).hexdigest() for name in ("md5", "sha256")}
+        right = f"{channel.archive('tool').as_uri()}#{form.format(**hashes)}"
+        wrong = (
+            f"{channel.archive('tool').as_uri()}#{form.format(**{name: text[::-1] for name, text in hashes.items()})}"
+        )
+        with pytest.raises(IntegrityError, match="which was asked for"):
+            install(wrong)
+        assert not install.prefix.exists()
+        install(right)
+        assert install(right).changed == 0
+        assert read_state(install.prefix).requested["tool"] == (right,)
+        with pytest.raises(ExistingEnvironmentError):
+            install(wrong)
+
+    def test_what_follows_the_address_and_is_no_hash_is_refused(self, install: Installer, channel: ToyChannel) -> None:
+        with pytest.raises(UsageError, match="expected an md5 or sha256"):
+            install(f"{channel.archive('tool').as_uri()}#sha512:12")
+
+    @pytest.mark.parametrize("secret", ["/t/sesame", "me:sesame@"])
+    def test_no_secret_of_the_address_is_kept(self, install: Installer, channel: ToyChannel, secret: str) -> None:
+        authorization = "Bearer sesame" if secret.startswith("/") else basic_authorization("me", "sesame")
+        with served(channel.root, authorization=authorization) as address:
+            host = address.removeprefix("http://")
+            given = f"http://{host}{secret}" if secret.startswith("/") else f"http://{secret}{host}"
+            install(f"{given}/linux-64/tool-1.0-0.conda")
+        kept = [path for path in install.root.rglob("*") if path.is_file() and b"sesame" in path.read_bytes()]
+        assert kept == []
+
+    def test_an_old_archive_will_do(self, install: Installer, channel: ToyChannel) -> None:
+        old = old_format(channel.archive("library", "2.0"))
+        install(old.as_uri())
+        (path,) = (install.prefix / "conda-meta").glob("library-*.json")
+        assert json.loads(path.read_text())["sha256"] == sha256_of_file(old)
+
+    def test_a_file_that_has_changed_is_installed_as_it_is_now(self, install: Installer, channel: ToyChannel) -> None:
+        install(channel.archive("library", "2.0").as_uri())
+        channel.add("library", version="2.0", files={"lib/library": b"again"})
+        second = replace(install, prefix_name="second")
+        second(channel.archive("library", "2.0").as_uri())
+        assert (second.prefix / "lib/library").read_bytes() == b"again"
+
+    def test_a_record_without_hashes_gets_them(self, install: Installer, channel: ToyChannel) -> None:
+        """As version 0.3.0 wrote it."""
+        install(channel.archive("tool").as_uri())
+        path = install.prefix / "conda-meta/tool-1.0-0.json"
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps({key: text for key, text in record.items() if key not in {"sha256", "md5", "size"}}))
+        install.extend("library")
+        assert json.loads(path.read_text())["sha256"] == record["sha256"]
+
+    @pytest.mark.parametrize(
+        ("address", "error", "message"),
+        [
+            ("file:///nowhere/linux-64/tool-1.0-0.conda", ChannelError, "/nowhere/linux-64/tool-1.0-0.conda: does not"),
+            ("http://127.0.0.1:1/tool-1.0-0.conda", NetworkError, "http://127.0.0.1:1/tool-1.0-0.conda: "),
+            ("s3://bucket/linux-64/tool-1.0-0.conda", UsageError, "addresses that start with s3://"),
+        ],
+    )
+    def test_what_cannot_be_read_is_named(
+        self, install: Installer, address: str, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("channel_tools.conda.addressed.make_http_client", impatient_client)
+        with pytest.raises(error, match=message):
+            install(address)
+
+    def test_what_is_for_another_platform_is_refused(self, install: Installer, channel: ToyChannel) -> None:
+        archive = channel.add("tool", subdir="osx-64")
+        with pytest.raises(UsageError, match="is a package for osx-64; expected one for linux-64"):
+            install(archive.as_uri())
+
+    def test_what_is_another_package_than_its_file_name_says_is_refused(
+        self, install: Installer, channel: ToyChannel
+    ) -> None:
+        archive = channel.archive("tool").rename(channel.archive("tool").with_name("tool-2.0-0.conda"))
+        with pytest.raises(IntegrityError, match="it is tool-1"):
+            install(archive.as_uri())
+
+    def test_its_folder_is_not_taken_for_a_channel(
+        self, install: Installer, channel: ToyChannel, tmp_path: Path
+    ) -> None:
+        shutil.copytree(channel.root / "linux-64", tmp_path / "releases/v1")
+        install((tmp_path / "releases/v1/tool-1.0-0.conda").as_uri())
+        channel.add("other")
+        assert install.extend("other").changed == 1
+
+
+def installed_names(prefix: Path) -> set[str]:
+    return {json.loads(path.read_text())["name"] for path in (prefix / "conda-meta").glob("*.json")}
+
+
+def impatient_client(environ: Mapping[str, str]) -> HttpClient:
+    return make_http_client(environ, retry=Retry(attempts=1))

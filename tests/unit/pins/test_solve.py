@@ -15,6 +15,7 @@ from channel_tools.pins import Lock, LockedPackage, solve_lock
 from channel_tools.pins.lock import PinChange, compare_locks
 from channel_tools.pins.solve import check_published, published_addresses, with_addresses
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
+from channel_tools.system.files import sha256_of_file
 from tests.support.damage import bounded, damage
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel, move_packages, served
 from tests.unit.pins.locks import TOY_LOCK, toy_package
@@ -75,6 +76,18 @@ def test_says_all_that_was_asked_and_chosen(solve: Solver, channel: ToyChannel) 
     assert (app.channel, app.url) == (channel.address, archive.as_uri())
     assert app.size_bytes == archive.stat().st_size
     assert app.depends == ("library >=1", "data", "__glibc >=2.17")
+
+
+def test_what_is_asked_for_by_its_address_is_locked_with_its_hashes(
+    solve: Solver, channel: ToyChannel, tmp_path: Path
+) -> None:
+    with served(channel.root) as address:
+        lock = solve(f"{address}/linux-64/library-1.0-0.conda", channels=[channel.root])
+    library = next(package for package in lock.platforms[0].packages if package.name == "library")
+    archive = channel.archive("library")
+    assert (library.url, library.channel) == (f"{address}/linux-64/library-1.0-0.conda", address)
+    assert (library.sha256, library.size_bytes) == (sha256_of_file(archive), archive.stat().st_size)
+    assert list((tmp_path / "pkgs").glob("[!.]*")) == []  # nothing stays of what was fetched to be read
 
 
 def test_dependencies_come_first(solve: Solver, channel: ToyChannel) -> None:
