@@ -381,13 +381,10 @@ async def _bring_to(
         _record(target, solution)
         return 0
     if unfinished is None:
-        # if Python's minor version changes, rattler links its modules again without being told to, but
-        # from packages that were not checked here
-        before, after = (
-            [str(record.version).split(".")[:2] for record in records if record.name.normalized == "python"]
-            for records in (installed, solution)
-        )
-        relinked = set() if before == after else {record.name.normalized for record in solution if record.noarch.python}
+        # where Python's minor version changes, rattler links its modules again without being told to, but from packages
+        # that were not checked here; where a free-threaded one comes (CEP 17), it does not
+        is_moved = _modules_folder(installed) != _modules_folder(solution)
+        relinked = {record.name.normalized for record in solution if record.noarch.python} if is_moved else set()
         relinked |= target.relinked
     else:
         relinked = {record.name.normalized for record in solution}

@@ -437,6 +437,22 @@ class TestMoreInAnEnvironment:
         assert not (install.prefix / "lib/python3.11/site-packages/module.py").exists()
         assert (install.prefix / "lib/python3.12/site-packages/module.py").read_bytes() == b"x = 1\n"
 
+    def test_moves_the_modules_to_a_python_of_the_same_version_that_looks_elsewhere(
+        self, install: Installer, channel: ToyChannel
+    ) -> None:
+        for build, modules in (
+            ("0_cp313", "lib/python3.13/site-packages"),
+            ("0_cp313t", "lib/python3.13t/site-packages"),
+        ):
+            more = {"python_site_packages_path": modules}
+            channel.add("python", version="3.13.0", build=build, index=False, more=more)
+        channel.add("module", subdir="noarch", noarch="python", files={"site-packages/module.py": b"x = 1\n"})
+        install("module", "python=3.13.0=0_cp313")
+        for build, here in (("0_cp313t", "python3.13t"), ("0_cp313", "python3.13")):
+            install.extend(f"python=3.13.0={build}")
+            (path,) = install.prefix.glob("lib/**/module.py")
+            assert path == install.prefix / "lib" / here / "site-packages/module.py"
+
     def test_changes_nothing_where_it_is_not_agreed_to(self, install: Installer, channel: ToyChannel) -> None:
         channel.add("other")
         install("tool")

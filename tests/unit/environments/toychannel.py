@@ -58,10 +58,11 @@ class ToyChannel:
         index: bool = True,
         without: Collection[str] = (),
         noarch: str = "generic",
+        more: Mapping[str, object] | None = None,
     ) -> Path:
         """Write a package; files with the placeholder get the prefix at installation.
 
-        Its index.json lacks the keys ``without``.
+        Its index.json lacks the keys ``without``, and has what is ``more``.
         """
         archive = self.archive(name, version, build=build, subdir=subdir)
         archive.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +76,7 @@ class ToyChannel:
             "subdir": subdir,
         }
         said |= {"noarch": noarch} if subdir == "noarch" else {}
-        said = {key: value for key, value in said.items() if key not in without}
+        said = {key: value for key, value in said.items() if key not in without} | (more or {})
         _write_package(archive, said, files or {f"share/{name}": name.encode()}, links or {})
         if index:
             self.index()
