@@ -75,7 +75,10 @@ def addressed_packages(
             for number, text in enumerate(sorted(unread)):
                 plain = without_credentials(wanted[text])
                 archive = _archive(wanted[text], fetched / str(number))
-                records[text] = _read(archive, plain, text, fetched / "index.json")
+                try:
+                    records[text] = _read(archive, plain, text, fetched / "index.json")
+                except IntegrityError as err:
+                    raise IntegrityError(err.message.replace(str(archive), _shown(plain)), hint=err.hint) from None
                 archives[plain] = archive
                 task.advance(detail=archive.name)
         yield AddressedPackages(records=records, archives=archives)
@@ -105,7 +108,7 @@ def _read(archive: Path, plain: str, text: str, work: Path) -> rattler.RepoDataR
 
     ``work`` is a file that is written on the way.
     """
-    where = local_path(plain) or plain
+    where = _shown(plain)
     try:
         sha256, md5, size_bytes = _hashes(archive)
     except FileNotFoundError:
@@ -131,6 +134,10 @@ def _read(archive: Path, plain: str, text: str, work: Path) -> rattler.RepoDataR
         raise damaged_package(archive, reason) from None
     record.sha256, record.md5, record.size = sha256, md5, size_bytes
     return rattler.RepoDataRecord(record, file_name, plain, channel)
+
+
+def _shown(plain: str) -> str:
+    return str(local_path(plain) or plain)
 
 
 def _hashes(archive: Path) -> tuple[bytes, bytes, int]:

@@ -19,6 +19,7 @@ from rattler.repo_data import SourceConfig
 
 from channel_tools.conda.addresses import (
     NOT_SENT,
+    file_name_of,
     is_confidential,
     is_downgraded,
     is_web,
@@ -27,7 +28,7 @@ from channel_tools.conda.addresses import (
     without_credentials,
 )
 from channel_tools.conda.answers import index_addresses, while_answered
-from channel_tools.conda.package import NOARCH
+from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX
 from channel_tools.conda.relay import text_without_relay
 from channel_tools.conda.repodata import INDEX_LIMIT_BYTES, REPODATA, REPODATA_ZST, SHARD_INDEX
 from channel_tools.conda.specs import InvalidSpecError, read_spec
@@ -52,6 +53,7 @@ REPODATA_CACHE = ".repodata"
 _MAX_EXPLANATION_LINES = 15
 _INDEX_AGAIN = "remove it, and index the channel again"
 _MAX_BUILDS = 4
+_FILE = "give a package's file by its absolute path, .../NAME-VERSION-BUILD.conda, or by its address"
 _NO_CANDIDATE = re.compile(r"No candidates were found for ([^\s.]\S*)")
 _SOLVER_HEADER = "Cannot solve the request because of: "
 DISK_FULL = re.compile(r"os error (28|122)\b|no space left on device", re.IGNORECASE)
@@ -80,7 +82,8 @@ def parse_spec(spec: str) -> rattler.MatchSpec:
         return read_spec(spec)
     except InvalidSpecError as err:
         message = f"{text_without_credentials(spec)}: not a MatchSpec: {text_without_credentials(err.reason)}"
-        raise UsageError(message, hint=err.hint) from None
+        is_file = file_name_of(spec).endswith((PACKAGE_SUFFIX, OLD_SUFFIX))
+        raise UsageError(message, hint=_FILE if is_file else err.hint) from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

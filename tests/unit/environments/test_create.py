@@ -967,6 +967,17 @@ class TestByAddress:
         with pytest.raises(IntegrityError, match="it is tool-1"):
             install(archive.as_uri())
 
+    def test_a_damaged_file_is_named_by_its_address(self, install: Installer, channel: ToyChannel) -> None:
+        channel.archive("tool").write_bytes(b"no archive")
+        with served(channel.root) as address, pytest.raises(IntegrityError) as caught:
+            install(f"{address}/linux-64/tool-1.0-0.conda")
+        assert caught.value.message.startswith(f"{address}/linux-64/tool-1.0-0.conda: not a complete conda package")
+
+    def test_a_relative_path_is_none_and_says_what_will_do(self, install: Installer) -> None:
+        with pytest.raises(UsageError) as caught:
+            install("./tool-1.0-0.conda")
+        assert "its absolute path" in (caught.value.hint or "")
+
     def test_its_folder_is_not_taken_for_a_channel(
         self, install: Installer, channel: ToyChannel, tmp_path: Path
     ) -> None:
