@@ -23,9 +23,9 @@ from channel_tools.pins.pip_constraints import render_constraints
 from channel_tools.system.files import read_regular, sha256_of_file, write_text_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from rattler import PrefixRecord
+    from rattler import PrefixRecord, RepoDataRecord
 
 PIP_CONSTRAINTS = "etc/channel_tools/pip-constraints.txt"
 _NAME = "channel_tools-pip-constraints.sh"
@@ -85,8 +85,20 @@ class Distribution:
     package: str | None
 
 
-def find_distributions(prefix: Path, records: Iterable[PrefixRecord]) -> tuple[Distribution, ...]:
-    """The Python packages of an environment with these packages, in order of name."""
+def modules_folder(records: Iterable[RepoDataRecord]) -> str | None:
+    """Where the Python among these packages has its modules (CEP 17); None if there is none."""
+    for record in records:
+        if record.name.normalized == "python":
+            minor = ".".join(str(record.version).split(".")[:2])
+            return record.python_site_packages_path or f"lib/python{minor}/site-packages"
+    return None
+
+
+def find_distributions(prefix: Path, records: Sequence[PrefixRecord]) -> tuple[Distribution, ...]:
+    """The Python packages of an environment with these packages, in order of name.
+
+    They are where its Python looks: another one may have been there before, and what pip installed for that stays.
+    """
     brought: dict[str, tuple[str, str | None]] = {}
     by_project: dict[str, str] = {}
     for record in records:
@@ -98,7 +110,8 @@ def find_distributions(prefix: Path, records: Iterable[PrefixRecord]) -> tuple[D
                 brought[str(path)] = record.name.normalized, sha256
                 by_project[_project(path.parent)] = record.name.normalized
     found = []
-    for metadata in sorted(prefix.glob("lib/python3*/site-packages/*.dist-info/METADATA")):
+    modules = modules_folder(records) or "lib/python3*/site-packages"
+    for metadata in sorted(prefix.glob(f"{modules}/*.dist-info/METADATA")):
         headers = HeaderParser().parsestr(read_regular(metadata, limit_bytes=_LIMIT_BYTES).decode("utf-8", "replace"))
         files = (metadata, metadata.with_name("RECORD"))
         is_of_pip = str(metadata.relative_to(prefix)) not in brought or any(
@@ -136,7 +149,7 @@ def _differs(file: Path, brought: tuple[str, str | None] | None) -> bool:
     return brought is not None and brought[1] is not None and file.is_file() and sha256_of_file(file) != brought[1]
 
 
-def write_constraints(prefix: Path, records: Iterable[PrefixRecord]) -> None:
+def write_constraints(prefix: Path, records: Sequence[PrefixRecord]) -> None:
     """Write an environment's constraints for pip, and what activation does with them; remove both if it needs none.
 
     Raises OSError.

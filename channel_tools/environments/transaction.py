@@ -43,7 +43,7 @@ from channel_tools.environments.activation import check_environment, check_prefi
 from channel_tools.environments.history import append_revision
 from channel_tools.environments.install_errors import install_error, panics_reported
 from channel_tools.environments.package_cache import PackageStore, cached_name, fetch_packages
-from channel_tools.environments.pip_packages import find_distributions, write_constraints
+from channel_tools.environments.pip_packages import find_distributions, modules_folder, write_constraints
 from channel_tools.environments.state import META, Unfinished, channel_of, identity, mark_unfinished, read_state, unmark
 from channel_tools.pins.lock import Lock, PlatformLock, in_installation_order, locked_package
 from channel_tools.system.archives import UnsafeMemberError, check_links
@@ -78,6 +78,8 @@ _STAT_BLOCK_BYTES = 512
 _CLOBBERS = "__clobbers__"
 """The folder to which rattler moves files of a package that clash with another's, by the package's name."""
 _SHOWN = 5
+_WITHOUT_PYTHON = "lib/python/site-packages"
+"""A place as deep as a Python's."""
 _OTHER_BUILDS = "choose other builds of them, or another channel"
 _NOARCH_PLACES = {"site-packages": "lib/python*/site-packages", "python-scripts": "bin"}
 """Where the folders of a package of Python modules are linked to."""
@@ -383,8 +385,8 @@ async def _bring_to(
     if unfinished is None:
         # where Python's minor version changes, rattler links its modules again without being told to, but from packages
         # that were not checked here; where a free-threaded one comes (CEP 17), it does not
-        is_moved = _modules_folder(installed) != _modules_folder(solution)
-        relinked = {record.name.normalized for record in solution if record.noarch.python} if is_moved else set()
+        before, after = modules_folder(installed), modules_folder(solution)
+        relinked = set() if before == after else {record.name.normalized for record in solution if record.noarch.python}
         relinked |= target.relinked
     else:
         relinked = {record.name.normalized for record in solution}
@@ -408,6 +410,7 @@ async def _bring_to(
         )
     leaving = {record.name.normalized for record in installed if identity(record) not in identities}
     _note(scripts_not_run(target.prefix, leaving, REMOVAL, windows=target.is_windows), progress)
+    of_pip = _left_behind(target.prefix, installed, solution)
     linking = tuple(cached_name(record) for record in fresh)
     mark_unfinished(target.prefix, Unfinished(packages=linking, requested=target.requested))
     await _install(solution, target, installed=installed, relinked=relinked, progress=progress)
@@ -415,11 +418,24 @@ async def _bring_to(
     unmark(target.prefix)
     linked = {record.name.normalized for record in fresh}
     _note(scripts_not_run(target.prefix, linked, ACTIONS, windows=target.is_windows), progress)
+    _note(of_pip, progress)
     return len(fresh) + len(_names(present) - _names(identities))
 
 
 def _names(identities: Iterable[Identity]) -> set[str]:
     return {name for name, *_ in identities}
+
+
+def _left_behind(prefix: Path, installed: Sequence[PrefixRecord], solution: Sequence[RepoDataRecord]) -> str:
+    """Describe what pip installed for a Python that another one replaces, which looks elsewhere; "" if nothing."""
+    before, after = modules_folder(installed), modules_folder(solution)
+    if before is None or after is None or before == after:
+        return ""
+    names = [row.name for row in find_distributions(prefix, installed) if row.is_of_pip]
+    if not names:
+        return ""
+    listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return f"{prefix}: pip has to install again, for the Python that is there now: {listed}"
 
 
 def _note(words: str, progress: Progress) -> None:
@@ -582,7 +598,7 @@ def check_packages_together(
     for installed in staying:
         rows = installed.paths_data.paths
         packages |= dict.fromkeys((str(row.relative_path) for row in rows), cached_name(installed))
-    modules = _modules_folder([*fresh, *staying])
+    modules = modules_folder([*fresh, *staying]) or _WITHOUT_PYTHON
     for record in fresh:
         package = unpacked[cached_name(record)]
         linked_path = functools.partial(_place_of, modules=modules if record.noarch.python else None)
@@ -630,15 +646,6 @@ def _check_users_files(prefix: Path, coming: Iterable[str]) -> None:
         listed = ", ".join(sorted(taken)[:_SHOWN]) + (f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else "")
         message = f"{prefix}: packages would replace files that are of no package: {listed}; nothing was changed"
         raise UsageError(message, hint="move these away, or remove what brought them (pip uninstall), and run it again")
-
-
-def _modules_folder(records: Iterable[RepoDataRecord]) -> str:
-    """Where the records' Python has its modules; a place as deep if there is none."""
-    for record in records:
-        if record.name.normalized == "python":
-            minor = ".".join(str(record.version).split(".")[:2])
-            return record.python_site_packages_path or f"lib/python{minor}/site-packages"
-    return "lib/python/site-packages"
 
 
 def _place_of(path: str, *, modules: str | None) -> str:

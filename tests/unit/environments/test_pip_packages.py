@@ -13,7 +13,7 @@ import pytest
 from channel_tools.environments import create_environment, extend_environment, find_distributions, listed_environment
 from channel_tools.environments.pip_packages import PIP_CONSTRAINTS
 from channel_tools.environments.state import read_state
-from channel_tools.system.progress import SilentProgress
+from channel_tools.system.progress import NotesOnly, SilentProgress
 from channel_tools.workflow.doctor import _replaced_by_pip
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel
 
@@ -110,6 +110,40 @@ def test_what_pip_put_over_a_conda_package_is_found(prefix: Path, version: str) 
     assert finding.fix.endswith(f"env add {shlex.quote(str(prefix))} --force-reinstall pytorch")
     listed = [(row.name, row.channel) for row in listed_environment(prefix).packages if row.channel == "pypi"]
     assert listed == [("pure", "pypi"), ("torch", "pypi")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "modules"),
+    [("python=3.12", "lib/python3.12"), ("python=3.11.0=t", "lib/python3.11t")],
+    ids=["3.12", "3.11t"],
+)
+def test_what_pip_installed_for_the_python_before_is_named_and_no_longer_there(
+    demo: ToyChannel, tmp_path: Path, spec: str, modules: str
+) -> None:
+    demo.add("python", version="3.11.0", index=False)
+    demo.add("python", version="3.12.0", index=False)
+    demo.add("python", version="3.11.0", build="t", more={"python_site_packages_path": "lib/python3.11t/site-packages"})
+    prefix = make(demo, tmp_path / "env", "python=3.11.0=0", "library")
+    for name, content in of_pip("pure", "3").items():
+        (prefix / name).parent.mkdir(parents=True, exist_ok=True)
+        (prefix / name).write_bytes(content)
+    assert [row.name for row in listed_environment(prefix).packages if row.channel == "pypi"] == ["pure"]
+    progress = NotesOnly()
+    for asked, noted in (
+        ("library <2", []),
+        (spec, [f"{prefix}: pip has to install again, for the Python that is there now: pure"]),
+    ):
+        progress.notes.clear()
+        asyncio.run(
+            extend_environment(
+                prefix, [asked], [str(demo.root)], newest=False, package_cache=tmp_path / "cache", subdir=SUBDIR,
+                progress=progress,
+            )
+        )  # fmt: skip
+        assert progress.notes == noted
+    assert [row.name for row in listed_environment(prefix).packages if row.channel == "pypi"] == []
+    assert (prefix / SITE / "pure-3.dist-info").is_dir()
+    assert not (prefix / modules / "site-packages/pure-3.dist-info").exists()
 
 
 def test_what_pip_removed_is_found_and_linked_again(demo: ToyChannel, prefix: Path) -> None:

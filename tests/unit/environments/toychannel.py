@@ -76,7 +76,7 @@ class ToyChannel:
             "subdir": subdir,
         }
         said |= {"noarch": noarch} if subdir == "noarch" else {}
-        said = {key: value for key, value in said.items() if key not in without} | (more or {})
+        said = {key: value for key, value in said.items() if key not in without} | dict(more or {})
         _write_package(archive, said, files or {f"share/{name}": name.encode()}, links or {})
         if index:
             self.index()
