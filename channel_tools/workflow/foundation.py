@@ -25,6 +25,7 @@ from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_r
 from channel_tools.foundation.table import load_table
 from channel_tools.requests.foundation import FoundationRequest
 from channel_tools.requests.names import BASES, FIRST_BASE
+from channel_tools.system.errors import UsageError
 from channel_tools.workflow.audit import admit_foundation
 from channel_tools.workflow.bases import listed_base, own_base, recorded_pytorch, require_runs
 from channel_tools.workflow.plan import expand_request, foundation_needs
@@ -64,6 +65,7 @@ def make_registry_foundation(
         progress.note(f"base {wanted.base_in_words}: for machines that run no later one")
     if (settings.foundation / CHANNEL_RECORD).is_file():
         open_channel(settings.foundation, foundation=wanted)
+    first, *others = _pytorch_sources(settings, request, base)
     channel = None if request.dry_run else ensure_channel(settings.foundation, wanted, subdirs=(subdir,))
 
     def build(pytorch: PytorchSource) -> FoundationResult:
@@ -77,7 +79,6 @@ def make_registry_foundation(
             pytorch_index=settings.pytorch_index,
         )
 
-    first, *others = _pytorch_sources(settings, request, base)
     try:
         result = build(first)
     except NoPytorchError as err:
@@ -113,16 +114,20 @@ def check_registry_versions(settings: Settings, request: FoundationRequest, *, p
 def _pytorch_sources(settings: Settings, request: FoundationRequest, base: BaseName) -> Sequence[PytorchSource]:
     """Where PyTorch is looked for, the first before the second: a wheel for the CPU, then the release's own.
 
-    What a foundation has it keeps until an update. Wheels alone have other versions, and CUDA.
+    What a foundation has it keeps until an update. Wheels alone have other versions, and CUDA. Raises UsageError where
+    CUDA is asked for with Debian's version.
     """
     if request.locked is not None:
         return [read_record_file(request.locked).pytorch_source]
     recorded = recorded_pytorch(settings, base)
     if recorded is not None and not request.update:
         return [recorded]
+    summary = table_summary(base, current_platform())
+    if request.debian_pytorch and request.cuda:
+        message = f"CUDA is asked for, but PyTorch {summary.debian_pytorch} of {base} itself is for the CPU"
+        raise UsageError(message, hint="leave out --pytorch, or give a version that has wheels")
     if request.debian_pytorch:
         return ["debian"]
-    summary = table_summary(base, current_platform())
     asked = request.asked.intersection(combination.name for combination in summary.combinations)
     return ["wheel"] if summary.debian_pytorch is None or request.cuda or asked else ["wheel", "debian"]
 

@@ -390,7 +390,7 @@ def plan_expansion(settings: Settings, expansion: Expansion, *, locked: LockedFo
 
 
 def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
-    """The plan, in which variants for a pair that was not yet requested of the foundation have that as the reason."""
+    """The plan, in which the reason says how the foundation comes by the Python and PyTorch that a variant is for."""
     if not plan.unsatisfiable:
         return plan
     from channel_tools.foundation.record import RECORD_NAME, read_record  # noqa: PLC0415 - as above

@@ -216,6 +216,13 @@ def test_what_only_wheels_have_is_not_taken_from_debian(
     assert asked.tried == ["wheel", "wheel"]
 
 
+def test_debians_version_has_no_cuda(settings: Settings, asked: Asked) -> None:
+    request = FoundationRequest(base="debian-13", debian_pytorch=True, cuda=True)
+    with pytest.raises(UsageError, match=r"CUDA is asked for, but PyTorch 2\.6\.0 of debian-13 itself is for the CPU"):
+        make_registry_foundation(settings, request, progress=SilentProgress())
+    assert asked.tried == []
+
+
 @pytest.mark.parametrize(("taken", "tried"), [(DEB, "debian"), (WHEEL, "wheel")])
 def test_a_lock_says_where_pytorch_comes_from(
     tmp_path: Path, settings: Settings, asked: Asked, taken: LockedArtifact, tried: str
