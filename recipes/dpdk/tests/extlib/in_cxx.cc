@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <rte_ethdev.h>
 
+#include <cstdint>
 #include <string_view>
 
 extern "C" int has_port(const char* name) {
