@@ -19,11 +19,11 @@ from rattler.repo_data import SourceConfig
 
 from channel_tools.conda.addresses import (
     NOT_SENT,
-    file_name_of,
     is_confidential,
     is_downgraded,
     is_web,
     local_path,
+    scheme_of,
     text_without_credentials,
     without_credentials,
 )
@@ -81,9 +81,9 @@ def parse_spec(spec: str) -> rattler.MatchSpec:
     try:
         return read_spec(spec)
     except InvalidSpecError as err:
-        message = f"{text_without_credentials(spec)}: not a MatchSpec: {text_without_credentials(err.reason)}"
-        is_file = file_name_of(spec).endswith((PACKAGE_SUFFIX, OLD_SUFFIX))
-        raise UsageError(message, hint=_FILE if is_file else err.hint) from None
+        is_path = spec.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)) and not scheme_of(spec)
+        message = f"{text_without_credentials(spec)}: not a MatchSpec: {err.reason}"
+        raise UsageError(message, hint=_FILE if is_path else err.hint) from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,7 +257,8 @@ def solve_error(err: Exception, *, specs: Sequence[str], channels: Sequence[str]
         omitted = len(lines) - _MAX_EXPLANATION_LINES
         lines = [*lines[:_MAX_EXPLANATION_LINES], f"({omitted} more lines)"]
     lines += [offered] if offered else []
-    message = f"no set of packages in {shown_channels(channels)} satisfies {', '.join(specs)}:\n" + "\n".join(lines)
+    wanted = ", ".join(map(text_without_credentials, specs))
+    message = f"no set of packages in {shown_channels(channels)} satisfies {wanted}:\n" + "\n".join(lines)
     if any(local_path(channel) is not None for channel in channels):
         return SolveError(message, hint="build what is missing (channel_tools build), or relax the specs")
     return SolveError(message, hint="relax the specs, or name a channel that has what is missing, too: --channel")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rattler import BuildString, MatchSpec, PackageRecord, Version, VersionSpec
 from rattler.exceptions import InvalidMatchSpecError, InvalidPackageNameError, InvalidVersionError
 
+from channel_tools.conda.addresses import text_without_credentials
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class InvalidSpecError(IntegrityError):
     """A text that is not a MatchSpec; its message quotes the text and gives py-rattler's reason, on one line."""
 
     def __init__(self, text: str, reason: str) -> None:
-        self.reason = " ".join(reason.split())
-        super().__init__(f"{text!r} is not a valid MatchSpec ({self.reason})", hint=_HINT)
+        self.reason = text_without_credentials(" ".join(reason.split()))
+        super().__init__(f"{text_without_credentials(text)!r} is not a valid MatchSpec ({self.reason})", hint=_HINT)
 
 
 class InvalidRecordError(IntegrityError):

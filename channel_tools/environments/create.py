@@ -27,7 +27,7 @@ import rattler
 from rattler.exceptions import ConvertSubdirError, IoError
 
 from channel_tools.conda.addressed import addressed_packages
-from channel_tools.conda.addresses import channel_address, without_credentials
+from channel_tools.conda.addresses import channel_address, text_without_credentials, without_credentials
 from channel_tools.conda.clients import make_client
 from channel_tools.conda.contents import METADATA_BYTES
 from channel_tools.conda.metadata import checked_index
@@ -178,7 +178,9 @@ def _is_there(
 
 
 def _listed(texts: Sequence[str]) -> str:
-    return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "")
+    return text_without_credentials(", ".join(texts[:_SHOWN])) + (
+        f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    )
 
 
 def environment_channels(prefix: Path) -> tuple[str, ...]:

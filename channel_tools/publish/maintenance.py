@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.listing import INSTRUCTIONS_FILE, check_names, read_patch
+from channel_tools.conda.addresses import text_without_credentials
 from channel_tools.conda.closure import Closures
 from channel_tools.conda.package import PACKAGE_SUFFIXES
 from channel_tools.conda.specs import (
@@ -213,7 +214,7 @@ def _require_some(matching: Sequence[LabelPackage], spec: str, packages: Iterabl
     if not matching:
         names = {package.file_name if spec.endswith(PACKAGE_SUFFIXES) else package.name for package in packages}
         hint = nearest_names_hint(name_or_none(spec) or spec.rpartition("/")[2], names, noun="package")
-        raise UsageError(f"{where}: no package matches {spec!r}", hint=hint)
+        raise UsageError(f"{where}: no package matches {text_without_credentials(spec)!r}", hint=hint)
 
 
 def _matching(packages: Sequence[LabelPackage], spec: str) -> list[LabelPackage]:
@@ -223,7 +224,8 @@ def _matching(packages: Sequence[LabelPackage], spec: str) -> list[LabelPackage]
     except InvalidSpecError as err:
         raise UsageError(str(err), hint=hint) from None
     if match_spec.channel is not None or is_on_address(match_spec):
-        raise UsageError(f"{spec!r} names a channel; expected only the package", hint=hint)
+        message = f"{text_without_credentials(spec)!r} names a channel; expected only the package"
+        raise UsageError(message, hint=hint)
     return [
         package
         for package in packages

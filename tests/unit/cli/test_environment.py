@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.system.errors import IntegrityError, NetworkError, SolveError, UsageError
 from channel_tools.system.files import sha256_of_file
+from channel_tools.system.http.client import basic_authorization
 from channel_tools.system.settings import CACHE_VARIABLE
 from tests.support.command_line import run_tool
 from tests.support.conda_history import conda_requests
 from tests.support.processes import TEST_TIMEOUT_S
 from tests.unit.environments.conftest import make_channel
-from tests.unit.environments.toychannel import ToyChannel
+from tests.unit.environments.toychannel import ToyChannel, served
 
 _SHOWN = "- other 1.0 0\n- tool 1.0 0\n  library 2.0 0 -> 1.0 0\n"
 
@@ -240,6 +241,28 @@ def test_what_is_exported_makes_the_same_environment(prefix: Path, tmp_path: Pat
     run("create", tmp_path / "solved", "--lock", tmp_path / "asked.yml")
     assert (tmp_path / "solved/conda-meta/library-3.0-0.json").is_file()
     assert conda_requests(tmp_path / "solved").keys() == {"tool", "other"}
+
+
+@pytest.mark.parametrize("secret", ["me:sesame@", "/t/sesame"])
+def test_no_error_shows_the_secret_in_an_address(prefix: Path, channel: ToyChannel, secret: str) -> None:
+    channel.add("needy", depends=["nowhere"])
+    authorization = basic_authorization("me", "sesame") if "@" in secret else "Bearer sesame"
+    with served(channel.root, authorization=authorization) as address:
+        host = address.removeprefix("http://")
+        given = f"http://{secret}{host}" if "@" in secret else f"http://{host}{secret}"
+        needy, other = f"{given}/linux-64/needy-1.0-0.conda", f"{given}/linux-64/library-1.0-0.conda"
+        ends = [
+            run("create", prefix.parent / "new", needy, "-c", channel.root, code=SolveError.exit_code),
+            run("create", prefix, other, "-c", channel.root, code=UsageError.exit_code),
+            run("create", prefix, f"{other}#{'0' * 32}", "-c", channel.root, code=UsageError.exit_code),
+            run("add", prefix, f"{other}#{'0' * 32}", "-c", channel.root, code=IntegrityError.exit_code),
+            run("add", prefix, f"{other}#12", "-c", channel.root, code=UsageError.exit_code),
+            run("add", prefix, f"{other}[[", "-c", channel.root, code=UsageError.exit_code),
+            run("add", prefix, f"{given}/linux-64/none-1.0-0.conda", "-c", channel.root, code=NetworkError.exit_code),
+            run("remove", prefix, other, code=UsageError.exit_code),
+            run("add", prefix, other, "-c", channel.root),
+        ]
+    assert [line for end in ends for line in (end.stdout + end.stderr).splitlines() if "sesame" in line] == []
 
 
 @pytest.mark.parametrize("how", ["by address", "from a list"])
