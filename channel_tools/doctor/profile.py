@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from channel_tools.doctor.devices import names_in
 from channel_tools.doctor.model import Diagnosis
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 PROFILE_FILE = "share/fabric-profile/profile.json"
 NETWORK_OPTION = "--network=disable_rdzv_get"
 """sbatch's and srun's option that gives a job alternative rendezvous (HPE's shs-ccl-docs, ccl_env.sh)."""
-_DEVICES = {"cxi": "sys/class/cxi"}
+_CXI = "sys/class/cxi"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,13 +50,20 @@ class FabricProfile:
     summary: str
     source: tuple[str, ...]
     reviewed: str
-    device: Literal["cxi"]
+    device: Literal["cxi", "efa"]
     variables: tuple[ProfileVariable, ...]
 
     def is_for(self, root: Path) -> bool:
         """Whether the machine has the fabric; ``root`` is the folder that has /sys."""
-        folder = root / _DEVICES[self.device]
-        return folder.is_dir() and any(folder.iterdir())
+        if self.device == "cxi":
+            return bool(names_in(root / _CXI))
+        # beside the addresses of its devices, a driver's folder has files with which they are bound to it
+        return any(":" in name for name in names_in(root / "sys/bus/pci/drivers" / self.device))
+
+    @property
+    def fabric(self) -> str:
+        """For people: whose NICs it is for."""
+        return "Slingshot" if self.device == "cxi" else self.device.upper()
 
     def of_several_nodes(self) -> dict[str, str]:
         """What ranks on several hosts are given that an activation on one host leaves out."""
@@ -85,7 +93,7 @@ def has_alternative_rendezvous(root: Path, variables: Mapping[str, str]) -> bool
     """Whether rendezvous messages are left to software here: for the job, or by the property of each of the NICs."""
     if "disable_rdzv_get" in variables.get("SLURM_NETWORK", "").split(","):
         return True
-    nics = sorted((root / _DEVICES["cxi"]).glob("*"))
+    nics = sorted((root / _CXI).glob("*"))
     return bool(nics) and all(_property(nic / "device/properties/rdzv_get_en") == "0" for nic in nics)
 
 
@@ -100,7 +108,7 @@ def find_profile(subject: ExaminedStack) -> Iterator[Diagnosis]:
         return
     title = "fabric profile"
     if not profile.is_for(subject.root):
-        found = f"{profile.name}: sets nothing here, for the kernel lists no Slingshot NIC"
+        found = f"{profile.name}: sets nothing here, for the kernel lists no {profile.fabric} NIC"
         yield Diagnosis(subject=title, level="ok", found=found)
         return
     own = {one.name: subject.variables[one.name] for one in profile.variables if one.name in subject.variables}

@@ -96,10 +96,12 @@ def run_with_services(plan: RankPlan, *, progress: Progress, watch: Watch | None
 
 
 def _wait_watched(ranks: RunningRanks, companions: Sequence[Companion], watch: Watch) -> int:
-    while (code := ranks.wait(companions, Deadline.after(watch.look_every_s))) is None:
-        if watch.look():
-            message = f"no rank has moved for {watch.options.seconds:g} s, so --watch-end ends the job"
-            raise ValidationError(message, hint="the report above says where each stands")
+    with contextlib.closing(watch):
+        while (code := ranks.wait(companions, Deadline.after(watch.look_every_s), wakes=watch.deaths)) is None:
+            if watch.look():
+                message = f"no rank has moved for {watch.options.seconds:g} s, so --watch-end ends the job"
+                raise ValidationError(message, hint="the report above says where each stands")
+        watch.end(code)
     return code
 
 
@@ -260,14 +262,21 @@ class RunningRanks:
     def wait(self, companions: Sequence[Companion] = ...) -> int: ...
 
     @overload
-    def wait(self, companions: Sequence[Companion], deadline: Deadline) -> int | None: ...
+    def wait(
+        self, companions: Sequence[Companion], deadline: Deadline, *, wakes: Sequence[int] = ...
+    ) -> int | None: ...
 
-    def wait(self, companions: Sequence[Companion] = (), deadline: Deadline | None = None) -> int | None:
+    def wait(
+        self, companions: Sequence[Companion] = (), deadline: Deadline | None = None, *, wakes: Sequence[int] = ()
+    ) -> int | None:
         """Wait until all commands have ended or one has failed; returns the exit code, None if the time is over.
 
-        Raises the error of a companion program that ends early.
+        Or, before that, if one of the descriptors ``wakes`` is readable. Raises the error of a companion program that
+        ends early.
         """
         poll = select.poll()
+        for descriptor in wakes:
+            poll.register(descriptor, select.POLLIN)
         for companion in companions:
             poll.register(companion.program.descriptor, select.POLLIN)
         errors = {command.errors: command for command in self._commands if command.errors is not None}
@@ -276,7 +285,7 @@ class RunningRanks:
             poll.register(descriptor, select.POLLIN)
         while running:
             ready = poll.poll(None if deadline is None else deadline.left_s() * 1000)
-            if not ready:
+            if not ready or all(descriptor in wakes for descriptor, _ in ready):
                 return None
             for descriptor, _ in ready:
                 if descriptor in errors and not errors[descriptor].pass_on():

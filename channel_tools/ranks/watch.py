@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -54,6 +55,10 @@ _RECORDS_BY_ITSELF = Version("2.10")
 _OF_THE_WATCH = "launch --watch"
 """The name of the watch's own thread in a rank."""
 _OF_LIBRARIES = ("/torch/", "/torch_switchml/", "/torch_mpi/", "/lib/python3", "<frozen ")
+_NO_DESCRIPTION = "undefined"
+"""PyTorch's own word."""
+_PEER = re.compile(r"(?:recv|send) \d+(?:<-|->)(\d+)")
+"""How PyTorch calls a message, by the ranks' numbers in their group (ProcessGroupNCCL.cpp: ``nccl:recv 0<-1``)."""
 _KILLED = "its process was killed, or ended without Python's ending it"
 _STATES = {
     "T": "stopped by a signal (SIGSTOP)",
@@ -137,6 +142,13 @@ class Group(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...] = ()
     pending: tuple[Call, ...] = ()
 
+    @property
+    def words(self) -> str:
+        """For people: what it is for, if the script has said so, else its name."""
+        if self.description not in {"", _NO_DESCRIPTION}:
+            return self.description
+        return f"group {self.group}{f' of {in_words(self.ranks)}' if self.ranks else ''}"
+
 
 class Placed(msgspec.Struct, frozen=True):
     """What a rank that stands still said about itself, after so many moves."""
@@ -148,7 +160,10 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """A rank's file: who it is, how often it has moved and where to, and whether its script is over."""
+    """A rank's file: who it is, how often it has moved and where to, and whether its script is over, and has failed.
+
+    ``worked`` counts those moves at which it had entered a collective, or its main thread was elsewhere with output.
+    """
 
     rank: Annotated[int, msgspec.Meta(ge=0)]
     host: str
@@ -156,7 +171,9 @@ class Registered(msgspec.Struct, frozen=True):
     pid: int
     started: int
     moved: int
+    worked: int = 0
     over: bool = False
+    failed: bool = False
     frames: tuple[tuple[str, str, int], ...] = ()
 
 
@@ -212,6 +229,11 @@ class RankStand:
         is_last = not is_over and (self.is_gone or not is_found)
         at = "" if not self.place else f"last seen at {self.place}" if is_last else f"at {self.place}"
         return "; ".join(filter(None, (self.state, at))) or "not known where"
+
+    @property
+    def messages(self) -> Iterator[tuple[Group, Call]]:
+        """The messages that have not ended."""
+        return ((group, call) for group in self.groups for call in group.pending if call.is_message)
 
     def call_in(self, by: str, group: str) -> Call | None:
         """The collective of a group that it is in, the first if it is in several."""
@@ -296,10 +318,13 @@ class Watch:
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     _moves: dict[int, tuple[int, float]] = field(default_factory=dict)
+    _works: dict[int, tuple[int, float]] = field(default_factory=dict)
     _begun: float | None = None
     _has_said_killed: bool = False
     _reported: dict[int, int] | None = None
+    _reported_works: dict[int, int] | None = None
     _reports: int = 0
+    _processes: dict[int, int] = field(default_factory=dict)
 
     @property
     def look_every_s(self) -> float:
@@ -312,23 +337,95 @@ class Watch:
         self._begun = now if self._begun is None else self._begun
         ranks = self._read()
         self._say_killed(ranks)
+        self._follow(ranks)
         for rank, registered in ranks.items():
-            if self._moves.get(rank, (0, 0.0))[0] != registered.moved:
-                self._moves[rank] = (registered.moved, now)
+            for seen, count in ((self._moves, registered.moved), (self._works, registered.worked)):
+                if seen.get(rank, (-1, 0.0))[0] != count:
+                    seen[rank] = (count, now)
         moves = {rank: moved for rank, (moved, _) in self._moves.items()}
         last = max((when for _, when in self._moves.values()), default=self._begun)
         is_begun = len(moves) == self.plan.placement.ranks
         limit = self.options.seconds if is_begun else max(self.options.seconds, _START_S)
-        if now - last < limit or moves == self._reported:
+        if now - last < limit:
+            if is_begun:
+                self._look_for_circles(now)
+            return False
+        if moves == self._reported:
             return False
         self._reported = moves
-        return self._report(now - last) and self.options.ends
+        said = f"no rank has moved for {now - last:.0f} s: neither output nor a collective, and each at the same place"
+        return self._report(said) and self.options.ends
+
+    def _look_for_circles(self, now: float) -> None:
+        """Report ranks that move, but do not work, while others wait for them in a collective. That ends no job.
+
+        It may be what one rank has to do alone, like an evaluation; nobody but the user can tell.
+        """
+        works = {rank: worked for rank, (worked, _) in self._works.items()}
+        idle_s = now - max(when for _, when in self._works.values())
+        moving = [rank for rank, (_, when) in self._moves.items() if now - when < self.options.seconds]
+        if idle_s < self.options.seconds or works == self._reported_works or len(moving) == len(self._moves):
+            return
+        still = {rank: moved for rank, (moved, _) in self._moves.items() if rank not in moving}
+        placed = [(one, moved) for rank, moved in still.items() if (one := _read(self._file_of(rank, "place"), Placed))]
+        if any(one.moved == moved and any(group.pending for group in one.groups) for one, moved in placed):
+            self._reported_works = works
+            have = "has" if len(moving) == 1 else "have"
+            self._report(
+                f"no collective has begun for {idle_s:.0f} s: the others stand still, and {in_words(moving)} {have} "
+                "only got from place to place, or written something"
+            )
+
+    @property
+    def deaths(self) -> tuple[int, ...]:
+        """Descriptors of this host's ranks, each readable once its process has ended; then look() is to be called."""
+        return tuple(self._processes.values())
+
+    def _follow(self, ranks: Mapping[int, Registered]) -> None:
+        """Open what ``deaths`` has of ranks that have begun, and close it of those that have ended."""
+        here = boot_id()
+        for rank, one in ranks.items():
+            runs = one.boot == here and not one.over and state_of(one.pid, one.started)
+            if runs and rank not in self._processes:
+                with contextlib.suppress(OSError):  # it has ended meanwhile
+                    self._processes[rank] = os.pidfd_open(one.pid)
+            elif not runs and rank in self._processes:
+                os.close(self._processes.pop(rank))
+
+    def close(self) -> None:
+        """Close the descriptors of ``deaths``."""
+        for descriptor in self._processes.values():
+            os.close(descriptor)
+        self._processes.clear()
+
+    def end(self, code: int) -> None:
+        """Of a job that has failed, say where its ranks were seen last, unless that was said.
+
+        Launchers end all ranks of a job if one is killed, often before that is seen here.
+        """
+        ranks = self._read()
+        self._say_killed(ranks)
+        if code and not self._has_said_killed and not any(one.failed for one in ranks.values()):
+            by_place: dict[str, list[int]] = {}
+            for rank, one in ranks.items():
+                if not one.over:
+                    by_place.setdefault(place_of(one.frames) or "not known where", []).append(rank)
+            for place, numbers in sorted(by_place.items(), key=lambda item: (len(item[1]), item[1])):
+                self.say(f"{in_words(numbers)}: ended with the job; last seen at {place}")
+
+    def _file_of(self, rank: int, what: str) -> Path:
+        return self.folder / f"rank-{rank}.{what}"
 
     def _read(self) -> dict[int, Registered]:
         return {one.rank: one for file in sorted(self.folder.glob("rank-*.json")) if (one := _read(file, Registered))}
 
     def _say_killed(self, ranks: Mapping[int, Registered]) -> None:
-        """Name the ranks of this host that are found killed first: launchers then end the others."""
+        """Name the ranks of this host that are found killed first: launchers then end the others.
+
+        As they do if a script fails; those who are ended for that are not named.
+        """
+        if any(one.failed for one in ranks.values()):
+            return
         here = boot_id()
         killed = [one for one in ranks.values() if one.boot == here and _was_killed(one)]
         if killed and not self._has_said_killed:
@@ -338,16 +435,12 @@ class Watch:
                 place = f"; last seen at {at}" if at else ""
                 self.say(f"rank {one.rank} on {one.host}, pid {one.pid}: {_KILLED}{place}")
 
-    def _report(self, still_s: float) -> bool:
+    def _report(self, said: str) -> bool:
         """Say and write where all stand; False if none of them runs any more, so that their launcher will end."""
         stands = self._stands()
         if all(stand.is_gone for stand in stands):
             return False
-        lines = [
-            f"no rank has moved for {still_s:.0f} s: neither output nor a collective, and each at the same place",
-            *who_waits(stands),
-            *_table(stands),
-        ]
+        lines = [said, *who_waits(stands), *_table(stands)]
         self._reports += 1
         file = self.folder / f"report-{self._reports}.txt"
         with open(file, "w", encoding="utf-8", opener=_opened_for_owner) as stream:
@@ -363,7 +456,7 @@ class Watch:
         stands = []
         for rank in range(self.plan.placement.ranks):
             one = registered.get(rank)
-            placed = _read(self.folder / f"rank-{rank}.place", Placed)
+            placed = _read(self._file_of(rank, "place"), Placed)
             if one is None or (placed is not None and placed.moved != one.moved):
                 placed = None  # of an earlier standstill
             error = "; ".join(errors) if one is not None and rank not in seen else ""
@@ -436,7 +529,7 @@ def who_waits(stands: Sequence[RankStand]) -> Iterator[str]:
     keys = sorted({(group.by, group.group) for stand in stands for group in stand.groups if group.pending})
     for by, group in keys:
         calls = {stand.rank: call for stand in stands if (call := stand.call_in(by, group))}
-        if not calls:
+        if not calls:  # messages alone
             continue
         number = min(call.number for call in calls.values())
         inside = {rank: call for rank, call in calls.items() if call.number == number}
@@ -444,7 +537,7 @@ def who_waits(stands: Sequence[RankStand]) -> Iterator[str]:
         members = one.ranks or tuple(by_rank)
         absent = [rank for rank in members if rank not in calls and by_rank[rank].entered(by, group) < number]
         missing.update(absent)
-        named = one.description or f"group {group}"
+        named = one.words
         kinds = {(call.kind, call.size) for call in inside.values()}
         if len(kinds) > 1:
             yield f"{named}: the ranks do not make the same call, number {number}:"
@@ -461,10 +554,28 @@ def who_waits(stands: Sequence[RankStand]) -> Iterator[str]:
                 yield f"  rank {rank}: {by_rank[rank].summary}"
         else:
             yield f"all {counted(len(members), 'rank')} of it are in {what}"
+    for stand in stands:
+        for of, call in stand.messages:
+            peer = _peer(of, call)
+            missing.update(() if peer not in by_rank else (peer,))
+            yield f"rank {stand.rank} waits in {call.kind} of {of.words}{f', {call.size}' if call.size else ''}" + (
+                "" if peer not in by_rank else f", for rank {peer}: {by_rank[peer].summary}"
+            )
     unseen = [stand for stand in stands if stand.state and stand.rank not in missing]
     yield from (f"rank {stand.rank}: {stand.summary}" for stand in unseen)
     if not keys:
         yield from _by_place(stands)
+
+
+def _peer(group: Group, call: Call) -> int:
+    """The rank that a message is from or for; -1 if its words do not say it."""
+    match = _PEER.match(call.kind)
+    if match is None:
+        return -1
+    number = int(match[1])
+    if not group.ranks:
+        return number
+    return group.ranks[number] if number < len(group.ranks) else -1
 
 
 def _by_place(stands: Sequence[RankStand]) -> Iterator[str]:
@@ -494,7 +605,7 @@ def _stacks(stands: Sequence[RankStand]) -> Iterator[str]:
         if stand.placed is not None:
             for group in stand.groups:
                 yield (
-                    f"  {group.description or group.group} ({group.by}): came to collective number {group.entered}; "
+                    f"  {group.words} ({group.by}): came to collective number {group.entered}; "
                     f"ranks {', '.join(map(str, group.ranks)) or 'not known'}"
                 )
                 for call in group.pending:

@@ -5,7 +5,9 @@ It is copied into the watch's folder and run by the environment's Python on each
 library. A thread looks several times in the watch's seconds whether the rank has moved: whether it has written
 anything, its main thread is elsewhere, or a collective was entered. Only then it writes its file anew, so
 that the watch takes a rank for standing still whose file stays as it is: also one that is stopped, has ended, or does
-not let its threads run. A rank that stands still long says once where, and which collectives it is in.
+not let its threads run. A rank whose main thread stays in a collective does not move by what its other threads write,
+as those do that report to somebody every few seconds. A rank that has neither written nor entered a collective for long
+says where it is, and which collectives it is in.
 
 What a rank's Python cannot say itself is read from outside (look_at_ranks.py). For that it may be traced by processes
 of its user, where the kernel leaves that to processes (Yama), and a signal has faulthandler write its Python stacks,
@@ -40,23 +42,30 @@ _PLUGINS = ("torch_switchml", "torch_mpi")
 
 
 class Moves:
-    """What changes while a rank moves; the cheap parts are looked at first, and the others only if these are equal."""
+    """What changes while a rank moves."""
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
-        self._seen: tuple[Any, ...] = ()
-        self._counts: tuple[Any, ...] = ()
+        self._place: tuple[Any, ...] = ()
+        self._written = -1
+        self._counts: tuple[int, ...] = ()
 
-    def has_moved(self, own_bytes: int) -> bool:
-        """Whether anything has changed since the last call; ``own_bytes`` were written for the watch."""
+    def look(self, own_bytes: int) -> tuple[bool, bool]:
+        """Whether it has moved, and whether it has worked, since the last call; ``own_bytes`` are the watch's.
+
+        It works by collectives, and by output while its main thread moves. What only gets from place to place may go
+        round in circles, and what other threads write may be no more than that they are there.
+        """
         place = tuple((id(frame), frame.f_lasti) for frame in frames_of(self._main))
-        seen = (written_bytes() - own_bytes, place)
-        if seen != self._seen:
-            self._seen = seen
-            return True
-        counts = sequence_numbers()
-        moved, self._counts = counts != self._counts, counts
-        return moved
+        written, counts = written_bytes() - own_bytes, sequence_numbers()
+        is_elsewhere, has_written, has_entered = (
+            place != self._place,
+            written != self._written,
+            counts != self._counts,
+        )
+        self._place, self._written, self._counts = place, written, counts
+        has_worked = has_entered or (has_written and is_elsewhere)
+        return has_worked or is_elsewhere or (has_written and not is_in_collective()), has_worked
 
     def place(self) -> list[tuple[str, str, int]]:
         """Function, file and line of each frame of the main thread, the innermost first."""
@@ -127,11 +136,20 @@ def collectives() -> list[dict[str, Any]]:
     return found
 
 
+def is_in_collective() -> bool:
+    """Whether one has begun and not ended."""
+    try:
+        return any(group["pending"] for group in collectives())
+    except Exception:  # noqa: BLE001 - as in say_place
+        return False
+
+
 def group_members() -> dict[str, tuple[str, list[int]]]:
-    """What each process group is for, and its global ranks, by its name."""
+    """What each process group of this rank is for, and its global ranks, by its name."""
     c10d = sys.modules["torch.distributed.distributed_c10d"]
     world = c10d._world  # noqa: SLF001 - docs/explanation/overrides.md
-    return {world.pg_names[group]: (group.group_desc, sorted(ranks)) for group, ranks in world.pg_group_ranks.items()}
+    own = ((group, ranks) for group, ranks in list(world.pg_group_ranks.items()) if group in world.pg_names)
+    return {world.pg_names[group]: (group.group_desc, sorted(ranks)) for group, ranks in own}
 
 
 def recorded(trace: dict[str, Any]) -> list[dict[str, Any]]:
@@ -165,22 +183,23 @@ class Watched:
         self._rank = os.environ.get("RANK", "0")
         self._folder = folder
         self._moves = Moves()
-        self._count = 0
+        self._count = self._works = 0
         self._bytes = 0
-        self._is_over = False
+        self._is_over = self._has_failed = False
         with contextlib.suppress(OSError):  # of a kernel without Yama
             ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_long(PR_SET_PTRACER_ANY), 0, 0, 0)
         # to the end of the process, which writes it in the signal's handler
         self._stacks = open(self._file("stacks"), "w", opener=opened_for_owner)  # noqa: SIM115
         faulthandler.register(SIGNAL, file=self._stacks, all_threads=True)
-        self.say_moved()
+        self.say_moved(has_worked=True)
 
     def _file(self, what: str) -> Path:
         return self._folder / f"rank-{self._rank}.{what}"
 
-    def say_moved(self) -> None:
+    def say_moved(self, *, has_worked: bool) -> None:
         """Write the file by which the watch sees that the rank has moved, and finds it."""
         self._count += 1
+        self._works += has_worked
         uname = os.uname()
         document = {
             "rank": int(self._rank),
@@ -190,16 +209,18 @@ class Watched:
             "started": int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]),
             "signal": SIGNAL,
             "moved": self._count,
+            "worked": self._works,
             "over": self._is_over,
+            "failed": self._has_failed,
             "frames": self._moves.place(),
         }
         self._write("json", document)
 
-    def say_over(self) -> None:
+    def say_over(self, *, has_failed: bool) -> None:
         """Say that the script has ended: a process that then ends was not killed."""
-        self._is_over = True
+        self._is_over, self._has_failed = True, has_failed
         with contextlib.suppress(OSError):  # the watch may have ended before
-            self.say_moved()
+            self.say_moved(has_worked=True)
 
     def say_place(self) -> None:
         """Write where the rank stands."""
@@ -218,18 +239,20 @@ class Watched:
     def go_on(self) -> None:
         """Look for as long as the process runs; ends where the watch has ended and taken its folder away."""
         every = min(max(self._seconds / LOOKS, LEAST_S), MOST_S)
-        still_since, has_said = time.monotonic(), False
+        idle_since, has_said = time.monotonic(), False
         with contextlib.suppress(OSError):
             while True:
                 time.sleep(every)
                 try:
-                    moved = self._moves.has_moved(self._bytes + os.fstat(self._stacks.fileno()).st_size)
+                    moved, worked = self._moves.look(self._bytes + os.fstat(self._stacks.fileno()).st_size)
                 except Exception:  # noqa: BLE001 - as in say_place; what is not known has not moved
-                    moved = False
+                    moved = worked = False
                 if moved:
-                    self.say_moved()
-                    still_since, has_said = time.monotonic(), False
-                elif not has_said and time.monotonic() - still_since > self._seconds / 2:
+                    self.say_moved(has_worked=worked)
+                    has_said = False
+                if worked:
+                    idle_since = time.monotonic()
+                elif not has_said and time.monotonic() - idle_since > self._seconds / 2:
                     self.say_place()
                     has_said = True
 
@@ -244,7 +267,7 @@ def main() -> None:
     folder, seconds, words = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
     watched = Watched(folder, seconds)
     threading.Thread(target=watched.go_on, name="launch --watch", daemon=True).start()
-    owner = os.getpid()
+    owner, has_failed = os.getpid(), True
     try:
         if words[0] == "-m":
             sys.argv = words[1:]
@@ -256,9 +279,13 @@ def main() -> None:
             if not sys.flags.safe_path:
                 sys.path[0] = str(Path(words[0]).resolve().parent)
             runpy.run_path(words[0], run_name="__main__")
+        has_failed = False
+    except SystemExit as end:
+        has_failed = end.code not in {None, 0}
+        raise
     finally:
         if os.getpid() == owner:  # not a child that the script forked
-            watched.say_over()
+            watched.say_over(has_failed=has_failed)
 
 
 if __name__ == "__main__":

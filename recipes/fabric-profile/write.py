@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes a profile (TOML) as what an environment has of it: profile.json for programs, variables for the activation.
+"""Writes a profile (TOML) as what an environment has of it: profile.json for programs, two files for the activation.
 
 ``python write.py PROFILE.toml FOLDER``. Of a file that is no profile it says what is wrong with it, and exits with 1.
 
-A line of ``variables`` is CONDITIONS NAME VALUE; the conditions are joined by commas, ``-`` for none.
+``device`` has its word. A line of ``variables`` is CONDITIONS NAME VALUE; the conditions are joined by commas, ``-`` for
+none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tomllib
 from pathlib import Path
 
 _KEYS = {"name": str, "summary": str, "source": list, "reviewed": dt.date, "device": str, "variables": list}
-_DEVICES = ("cxi",)
+_DEVICES = ("cxi", "efa")
 _CONDITIONS = {"nodes": ("several",), "rendezvous": ("alternative",), "gpu": ("nvidia", "amd")}
 _NAME = re.compile(r"(NCCL|RCCL|FI|OFI_NCCL|MPICH|HSA)_[A-Z0-9_]+")
 # a line's last word: the shell reads it to the end of the line, without the blanks around it
@@ -51,6 +52,8 @@ def fault_in(profile: dict[str, object], stem: str) -> str | None:
         for key, values in _CONDITIONS.items():
             if key in variable and variable[key] not in values:
                 return f"{where}: {key} of {name} is {variable[key]!r}, expected {' or '.join(values)}"
+        if "rendezvous" in variable and profile["device"] != "cxi":
+            return f"{where}: rendezvous of {name} is Slingshot's, and the device is {profile['device']!r}"
         if name in seen:
             return f"{where}: {name} is in the profile twice"
         seen.add(name)
@@ -76,6 +79,7 @@ def main(file: Path, folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"schema": 1, **profile, "reviewed": profile["reviewed"].isoformat()}, indent=1)
     (folder / "profile.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "device").write_text(f"{profile['device']}\n", encoding="utf-8")
     (folder / "variables").write_text("".join(map(line_of, profile["variables"])), encoding="utf-8")
     return 0
 

@@ -53,10 +53,26 @@ __fabric_holds() {
   case ,$1, in *,amd,*) [ -e "${CHANNEL_FABRIC_ROOT-}/dev/kfd" ] || return 1 ;; esac
 }
 
+# Whether the kernel lists a device of the profile's fabric.
+__fabric_is_here() {
+  [ -d "$__fabric_nics" ] || return 1
+  case $__fabric_device in
+    cxi) [ -n "$(command ls "$__fabric_nics")" ] ;;
+    # beside the addresses of its devices, a driver's folder has files with which they are bound to it
+    *) case $(command ls "$__fabric_nics") in *:*) ;; *) return 1 ;; esac ;;
+  esac
+}
+
+__fabric_device=
+if [ -r "$CONDA_PREFIX/share/fabric-profile/device" ]; then
+  read -r __fabric_device < "$CONDA_PREFIX/share/fabric-profile/device" || true
+fi
 # CHANNEL_FABRIC_ROOT has /sys, /proc and /dev, for tests
-__fabric_nics=${CHANNEL_FABRIC_ROOT-}/sys/class/cxi
-if [ -d "$__fabric_nics" ] && [ -n "$(command ls "$__fabric_nics")" ] &&
-  [ -r "$CONDA_PREFIX/share/fabric-profile/variables" ]; then
+case $__fabric_device in
+  cxi) __fabric_nics=${CHANNEL_FABRIC_ROOT-}/sys/class/cxi ;;
+  *) __fabric_nics=${CHANNEL_FABRIC_ROOT-}/sys/bus/pci/drivers/${__fabric_device:-none} ;;
+esac
+if __fabric_is_here && [ -r "$CONDA_PREFIX/share/fabric-profile/variables" ]; then
   __fabric=CONDA_FABRIC_PROFILE_${CONDA_SHLVL:-0}
   __fabric_names=
   while read -r __fabric_when __fabric_name __fabric_value; do
@@ -65,5 +81,5 @@ if [ -d "$__fabric_nics" ] && [ -n "$(command ls "$__fabric_nics")" ] &&
   unset __fabric __fabric_names __fabric_first __fabric_node __fabric_nic __fabric_property __fabric_when
   unset __fabric_name __fabric_value
 fi
-unset __fabric_nics
-unset -f __fabric_set __fabric_has_several_nodes __fabric_has_alternative_rendezvous __fabric_holds
+unset __fabric_nics __fabric_device
+unset -f __fabric_is_here __fabric_set __fabric_has_several_nodes __fabric_has_alternative_rendezvous __fabric_holds

@@ -11,6 +11,7 @@ export CONDA_PREFIX=${work}/env WORK=${work}
 mkdir -p "${work}/env/etc" "${work}/env/share/fabric-profile"
 cp -r "${PREFIX}/etc/conda" "${work}/env/etc/"
 cp "${here}/variables" "${work}/env/share/fabric-profile/"
+echo cxi > "${work}/env/share/fabric-profile/device"
 tested=0
 for shell in bash dash "busybox sh" zsh; do
   command -v "${shell%% *}" > /dev/null || { echo "no ${shell} here: not tested with it"; continue; }

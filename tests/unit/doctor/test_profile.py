@@ -10,7 +10,7 @@ import pytest
 from channel_tools.doctor.model import Diagnosis, ExaminedStack
 from channel_tools.doctor.profile import PROFILE_FILE, find_profile, has_alternative_rendezvous, read_profile
 from channel_tools.system.errors import ConfigError
-from tests.support.fabric_profile import installed_activation, profiles, variables_set
+from tests.support.fabric_profile import add_nic, installed_activation, profiles, variables_set
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
 
@@ -92,6 +92,18 @@ def test_what_the_activation_has_set_is_as_it_says(tmp_path: Path) -> None:
         variables = job | variables_set(prefix, ["bash"], job)
         (one,) = found(prefix, tmp_path / "root", variables).values()
         assert (one.level, one.found) == ("ok", "slingshot, of 2026-11-29")
+
+
+@pytest.mark.parametrize(("name", "fabric"), [("slingshot", "Slingshot"), ("efa", "EFA")])
+def test_a_machine_without_the_profiles_own_fabric_is_said_to_be_one(tmp_path: Path, name: str, fabric: str) -> None:
+    prefix = installed_activation(tmp_path, name)
+    add_nic(tmp_path / "other", "cxi" if name == "efa" else "efa")
+    one = found(prefix, tmp_path / "other", {})["fabric profile"]
+    assert (one.level, one.found) == ("ok", f"{name}: sets nothing here, for the kernel lists no {fabric} NIC")
+    nic = next((tmp_path / "root/sys").glob("**/0000:00:1d.0" if name == "efa" else "**/cxi0"))
+    assert "sets nothing" not in found(prefix, tmp_path / "root", {})["fabric profile"].found
+    nic.rename(tmp_path / "unplugged")
+    assert found(prefix, tmp_path / "root", {})["fabric profile"].found == one.found
 
 
 def test_what_the_user_has_set_otherwise_is_named(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from tests.unit.ranks.conftest import Site
 HERE = socket.gethostname()
 # what each rank does is its first argument's: the second names the rank that does otherwise than to wait
 STANDS = """\
-import os, signal, sys, threading
+import glob, os, signal, sys, threading
 def waits():
     threading.Event().wait()
 def stops():
@@ -41,6 +41,14 @@ def dies():
     os._exit(0)
 def ends():
     sys.exit()
+def is_killed():
+    while not any("is_killed" in open(file).read() for file in glob.glob("channel_tools-watch-*/rank-1.json")):
+        threading.Event().wait(0.05)
+    os.kill(os.getpid(), signal.SIGKILL)
+def fails():
+    raise RuntimeError
+def exits():
+    sys.exit(1)
 secret = "a value that no report may have"
 if os.environ["RANK"] == sys.argv[2]:
     globals()[sys.argv[1]]()
@@ -81,6 +89,21 @@ def test_the_rank_that_cannot_go_on_is_named(site: Site, how: str, says: str) ->
     assert code == 10, said
     assert re.search(f"^{says}", said, re.MULTILINE), said
     assert re.search(r"^ranks 0 and 2: at waits \(.*stands.py:3\)", said, re.MULTILINE), said
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_is_named_with_its_place(site: Site) -> None:
+    code, said = watched(site, "is_killed", "1", more=("--watch", "60"))
+    assert code not in {0, 10}, said
+    assert re.search(r"^rank 1 on \S+, pid \d+: its process was killed, .* at is_killed \(", said, re.MULTILINE), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["fails", "exits"])
+def test_ranks_that_are_ended_because_another_has_failed_are_not_said_to_be_killed(site: Site, how: str) -> None:
+    code, said = watched(site, how, "1", more=("--watch", "60"))
+    assert code == 1, said
+    assert not re.search(r"^ranks? \d", said, re.MULTILINE), said
 
 
 @pytest.mark.slow
@@ -232,6 +255,28 @@ def test_groups_are_told_apart() -> None:
     said = list(who_waits(stands))
     assert said[0] == "rank 1 waits in barrier number 9 of pg 0, for ranks 0 and 2:"
     assert said[3] == "rank 0 waits in all_reduce number 4 of pg 1, 10x2 of Float, for rank 1:"
+
+
+def test_a_group_is_named_by_its_ranks_if_the_script_has_not_said_what_it_is_for() -> None:
+    mine = Group(by="it", group="7", entered=4, description="undefined", ranks=(0, 1), pending=(SUM,))
+    theirs = Group(by="it", group="7", entered=3, description="undefined", ranks=(0, 1))
+    said = list(who_waits([stand(0, mine), stand(1, theirs)]))
+    assert said[0] == "rank 0 waits in all_reduce number 4 of group 7 of ranks 0 and 1, 10x2 of Float, for rank 1:"
+
+
+@pytest.mark.parametrize(
+    ("kind", "peer"),
+    [
+        pytest.param("recv 0<-1", ", for rank 6: at load (/home/user/train.py:7)", id="from"),
+        pytest.param("send 0->1", ", for rank 6: at load (/home/user/train.py:7)", id="to"),
+        pytest.param("recv 0<-9", "", id="no such rank"),
+        pytest.param("recv", "", id="unknown"),
+    ],
+)
+def test_a_message_is_said_with_the_rank_that_it_waits_for(kind: str, peer: str) -> None:
+    call = Call(number=1, kind=kind, sizes=[[3]], dtypes=["Float"], is_message=True)
+    stands = [stand(5, group(0, call, ranks=(5, 6))), stand(6, at="load")]
+    assert list(who_waits(stands)) == [f"rank 5 waits in {kind} of pg 0, 3 of Float{peer}"]
 
 
 def test_a_collective_that_all_are_in_is_said_with_who_is_stopped() -> None:

@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""recipes/fabric-profile: what is a profile, and what each sets on a machine with a Slingshot NIC, by shell and job."""
+"""recipes/fabric-profile: what is a profile, and what each sets on a machine with its NIC, by shell and job."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.fabric_profile import NET, RECIPE, installed_activation, profiles, variables_set, written_profile
+from tests.support.fabric_profile import (
+    NET,
+    RECIPE,
+    add_nic,
+    installed_activation,
+    profiles,
+    variables_set,
+    written_profile,
+)
 from tests.support.golden import assert_golden
 from tests.support.programs import program
 
@@ -118,6 +127,22 @@ ALTERNATIVE = {**SEVERAL, "SLURM_NETWORK": "disable_rdzv_get"}
 OWN = {"NCCL_NET": "Socket", "FI_CXI_RDZV_PROTO": "default", "NCCL_CROSS_NIC": "0"}
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_driver_without_a_nic_is_no_fabric(tmp_path: Path, shell: str) -> None:
+    prefix = installed_activation(tmp_path, "efa")
+    assert variables_set(prefix, shell_command(shell), SEVERAL)["NCCL_NET"] == NET
+    (tmp_path / "root/sys/bus/pci/drivers/efa/0000:00:1d.0").rmdir()
+    assert variables_set(prefix, shell_command(shell), SEVERAL) == {}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_an_environment_without_its_profiles_files_is_activated(tmp_path: Path, shell: str) -> None:
+    prefix = installed_activation(tmp_path)
+    for name in ("device", "variables"):
+        (prefix / "share/fabric-profile" / name).unlink()
+        assert variables_set(prefix, shell_command(shell), SEVERAL) == {}
+
+
 @pytest.mark.parametrize("profile", profiles())
 def test_what_a_profile_sets_is_as_the_table_says(tmp_path: Path, profile: str) -> None:
     prefix, shell = installed_activation(tmp_path, profile), shell_command("bash")
@@ -137,9 +162,14 @@ def test_what_a_profile_sets_is_as_the_table_says(tmp_path: Path, profile: str) 
     (tmp_path / "root/dev/kfd").touch()
     amd = variables_set(prefix, shell, {})
     lines += [f"an AMD GPU: {name}={value}" for name, value in sorted(amd.items() - one.items())]
-    (tmp_path / "root/sys/class/cxi/cxi0/device/properties").rmdir()
-    (tmp_path / "root/sys/class/cxi/cxi0/device").rmdir()
-    (tmp_path / "root/sys/class/cxi/cxi0").rmdir()
+    device = (prefix / "share/fabric-profile/device").read_text().strip()
+    for folder in ("cxi/cxi0", "drivers/efa/0000:00:1d.0"):
+        for nic in (tmp_path / "root/sys").glob(f"**/{folder}"):
+            shutil.rmtree(nic)
+    assert variables_set(prefix, shell, SEVERAL) == {}
+    add_nic(tmp_path / "root/of another fabric", "efa" if device == "cxi" else "cxi")
+    (tmp_path / "root/sys").rename(tmp_path / "root/sys without one")
+    (tmp_path / "root/of another fabric/sys").rename(tmp_path / "root/sys")
     assert variables_set(prefix, shell, SEVERAL) == {}
     assert_golden(GOLDEN / f"{profile}.txt", "\n".join(lines) + "\n")
 
@@ -158,10 +188,16 @@ GOOD = (
         pytest.param("2026-11-29", '"today"', "reviewed is 'today', expected a date", id="no date"),
         pytest.param('"toy"', '"other"', "name is 'other', expected the file's own", id="another name"),
         pytest.param('"https://host/page"', "", "source names nothing", id="no source"),
-        pytest.param('"cxi"', '"ib"', "device is 'ib', expected one of cxi", id="unknown device"),
+        pytest.param('"cxi"', '"ib"', "device is 'ib', expected one of cxi, efa", id="unknown device"),
         pytest.param('"x y" }', '"x", node = "several" }', "variable 1: unknown key 'node'", id="unknown condition"),
         pytest.param(
             '"x y" }', '"x", nodes = "many" }', "nodes of NCCL_NET is 'many', expected several", id="condition"
+        ),
+        pytest.param(
+            '"cxi"\nvariables = [{',
+            '"efa"\nvariables = [{ rendezvous = "alternative",',
+            "variable 1: rendezvous of NCCL_NET is Slingshot's, and the device is 'efa'",
+            id="another fabric's condition",
         ),
         pytest.param("NCCL_NET", "PATH", "variable 1: name is 'PATH', expected NCCL_,", id="another's variable"),
         pytest.param("NCCL_NET", "NCCL_A B", "variable 1: name is 'NCCL_A B'", id="no name"),
