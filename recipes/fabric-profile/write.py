@@ -3,7 +3,7 @@
 
 ``python write.py PROFILE.toml FOLDER``. Of a file that is no profile it says what is wrong with it, and exits with 1.
 
-``device`` has its word. A line of ``variables`` is CONDITIONS NAME VALUE; the conditions are joined by commas, ``-`` for
+``device`` has its word. A line of ``variables`` is CONDITIONS NAME VALUE; commas join the conditions, ``-`` is for
 none.
 """
 
