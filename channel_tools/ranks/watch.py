@@ -405,13 +405,14 @@ class Watch:
         """
         ranks = self._read()
         self._say_killed(ranks)
-        if code and not self._has_said_killed and not any(one.failed for one in ranks.values()):
+        if code and not self._has_said_killed:
             by_place: dict[str, list[int]] = {}
             for rank, one in ranks.items():
                 if not one.over:
-                    by_place.setdefault(place_of(one.frames) or "not known where", []).append(rank)
+                    by_place.setdefault(place_of(one.frames), []).append(rank)
             for place, numbers in sorted(by_place.items(), key=lambda item: (len(item[1]), item[1])):
-                self.say(f"{in_words(numbers)}: ended with the job; last seen at {place}")
+                at = f"; last seen at {place}" if place else ""
+                self.say(f"{in_words(numbers)}: ended with the job{at}")
 
     def _file_of(self, rank: int, what: str) -> Path:
         return self.folder / f"rank-{rank}.{what}"
@@ -422,7 +423,7 @@ class Watch:
     def _say_killed(self, ranks: Mapping[int, Registered]) -> None:
         """Name the ranks of this host that are found killed first: launchers then end the others.
 
-        As they do if a script fails; those who are ended for that are not named.
+        As they do if a script fails, which may be what a killed rank leads to: then end() says of all where they were.
         """
         if any(one.failed for one in ranks.values()):
             return
