@@ -7,6 +7,7 @@ import platform
 from typing import Literal, get_args
 
 from rattler import Subdir
+from rattler.exceptions import ParseSubdirError
 
 from channel_tools.system.errors import UsageError
 
@@ -18,6 +19,19 @@ def machine_glibc() -> tuple[int, ...] | None:
     """This machine's glibc, ``(2, 36)``; None if it has another C library."""
     name, version = platform.libc_ver()
     return tuple(map(int, version.split(".")[:2])) if name == "glibc" else None
+
+
+def is_subdir(name: str) -> bool:
+    """Whether conda has a subdir of this name.
+
+    >>> is_subdir("osx-64"), is_subdir("noarch"), is_subdir("v1.0")
+    (True, True, False)
+    """
+    try:
+        Subdir(name)
+    except ParseSubdirError:
+        return False
+    return True
 
 
 def without_platform(name: str) -> str:

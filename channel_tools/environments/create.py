@@ -30,7 +30,8 @@ from channel_tools.conda.addressed import addressed_packages
 from channel_tools.conda.addresses import channel_address, text_without_credentials, without_credentials
 from channel_tools.conda.clients import make_client
 from channel_tools.conda.contents import METADATA_BYTES
-from channel_tools.conda.metadata import checked_index
+from channel_tools.conda.metadata import checked_index, subdir_of
+from channel_tools.conda.package import NOARCH
 from channel_tools.conda.solving import detect_virtual_packages, make_gateway, parse_spec, solve_specs
 from channel_tools.conda.specs import as_record, is_virtual, read_spec, spec_names
 from channel_tools.environments.activation import check_environment
@@ -48,7 +49,7 @@ from channel_tools.environments.transaction import (
 from channel_tools.pins.lock import in_installation_order, repodata_record
 from channel_tools.system.counting import counted
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import SolveError, UsageError
+from channel_tools.system.errors import IntegrityError, SolveError, UsageError
 from channel_tools.system.files import absolute_path, read_regular
 
 if TYPE_CHECKING:
@@ -398,6 +399,10 @@ async def create_locked_environment(
         if any(record.size is None for record in records):
             await fetch_packages(records, target.store, name=target.prefix.name, progress=progress)
             records = [record if record.size is not None else _from_index(record, target.store) for record in records]
+            for record in records:
+                if record.subdir not in {lock.platform, NOARCH}:
+                    message = f"{record.url}: is a package for {record.subdir}; the lock is for {lock.platform}"
+                    raise IntegrityError(message, hint="remove it from the lock, or write the lock again")
         _check_requirements(records, virtual_packages)
         solution = in_installation_order(records)
         return await apply_solution(target, solution, state, started=started, progress=progress, announce=replace)
@@ -429,7 +434,8 @@ def _record_in(index: Path, *, subdir: str, correction: Correction) -> rattler.P
         return rattler.PackageRecord.from_index_json(index)
     with tempfile.TemporaryDirectory() as folder:
         completed = Path(folder, index.name)
-        completed.write_text(json.dumps({**corrected, "subdir": subdir}), encoding="utf-8")
+        known = subdir or subdir_of(corrected) or NOARCH
+        completed.write_text(json.dumps({**corrected, "subdir": known}), encoding="utf-8")
         return rattler.PackageRecord.from_index_json(completed)
 
 

@@ -443,9 +443,9 @@ def check_unpacked(
 ) -> None:
     """Raise IntegrityError, with ``package`` as the place, unless a folder holds exactly the package that it should.
 
-    Its index.json must say that it is the package ``stem`` (name, version and build) of ``subdir``. All files are
-    hashed. ``ours`` are names of files in the folder that are not the package's. ``correction`` is as for
-    checked_index.
+    Its index.json must say that it is the package ``stem`` (name, version and build) of ``subdir``, if that is not
+    empty. All files are hashed. ``ours`` are names of files in the folder that are not the package's. ``correction`` is
+    as for checked_index.
     """
 
     def refuse(problem: PackageProblem) -> NoReturn:
@@ -459,7 +459,7 @@ def check_unpacked(
         name, version, build = index["name"], index["version"], index["build"]
         if f"{name}-{version}-{build}" != stem:
             raise damaged_package(package, f"its index.json says it is {name} {version} {build}")
-        if (found_subdir := subdir_of(index)) not in {None, subdir}:
+        if subdir and (found_subdir := subdir_of(index)) not in {None, subdir}:
             raise damaged_package(package, f"its index.json says it is for {found_subdir}; it is offered for {subdir}")
         listed = PathsJson(path_rows(info, package), refuse)
         read_payload(_members(folder, [name for name in names if name != _INFO]), listed, None, refuse)

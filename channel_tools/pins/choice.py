@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import rattler
 from rattler.exceptions import InvalidPackageNameError, InvalidVersionError
 
-from channel_tools.conda.addresses import has_credentials, scheme_of, without_credentials
+from channel_tools.conda.addresses import has_credentials, scheme_of, split_last, without_credentials
 from channel_tools.conda.package import NOARCH, PackageKey, split_file_name, split_package_address
+from channel_tools.conda.platforms import is_subdir
 from channel_tools.pins.lock import LockedPackage
 from channel_tools.system.errors import ConfigError, UsageError
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-_SUBDIR = re.compile(r"[a-z0-9_-]+")
 _BUILD = re.compile(r"[A-Za-z0-9_.+]+")
 """The characters of build strings (CEP 26)."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -102,7 +102,7 @@ def refuse_options(choice: LockChoice, path: Path, *, file_kind: str, categories
 
 
 def package_of_address(url: str, *, sha256: str, md5: str | None) -> LockedPackage:
-    """A package from its address and hashes.
+    """A package from its address and hashes; its subdir is empty if that is not in the address.
 
     Raises ValueError if the address is not that of a package, or a part of its file name is not valid.
     """
@@ -111,7 +111,7 @@ def package_of_address(url: str, *, sha256: str, md5: str | None) -> LockedPacka
     except (UsageError, ValueError):
         channel, key = "", PackageKey("", "")
     file_name, parts = key.file_name, split_file_name(key.file_name, old_format=True)
-    if parts is None or not (scheme_of(channel) and _SUBDIR.fullmatch(key.subdir)):
+    if parts is None or not scheme_of(channel):
         raise ValueError(f"not the address of a package: {without_credentials(url)}")
     name, version, build = parts
     check_package_name(name, version, build, file_name=file_name)
@@ -120,9 +120,9 @@ def package_of_address(url: str, *, sha256: str, md5: str | None) -> LockedPacka
         version=version,
         build=build,
         build_number=0,
-        subdir=key.subdir,
+        subdir=key.subdir if is_subdir(key.subdir) else "",
         file_name=file_name,
-        channel=channel,
+        channel=channel if is_subdir(key.subdir) else split_last(url)[0],
         url=url,
         sha256=sha256,
         md5=md5,
@@ -160,7 +160,7 @@ def checked_packages(entries: Iterable[LockEntry], platform: str, path: Path) ->
             message = f"{package.name}: more than one package of this name for {platform}, the first in line "
             hint = "keep one of the two"
             raise ConfigError(f"{message}{first.line}", path=path, line=entry.line, hint=hint)
-        if package.subdir not in {platform, NOARCH}:
+        if package.subdir not in {platform, NOARCH, ""}:
             message = f"{package.file_name}: a package for {package.subdir} among those for {platform}"
             raise ConfigError(message, path=path, line=entry.line, hint="remove it, or write the lock again")
         check_credentials(package.url, path, line=entry.line)

@@ -146,7 +146,7 @@ def check_count(text: str, count: int, path: Path) -> None:
 
 
 def _platform_of(entries: list[LockEntry], path: Path) -> str:
-    subdirs = sorted({entry.package.subdir for entry in entries} - {NOARCH})
+    subdirs = sorted({entry.package.subdir for entry in entries} - {NOARCH, ""})
     if len(subdirs) != 1:
         subdirs_text = ", ".join(subdirs) or "only noarch packages"
         message = f"there is no line '# platform: ...', and the addresses do not determine it: {subdirs_text}"

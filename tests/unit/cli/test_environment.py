@@ -265,17 +265,34 @@ def test_no_error_shows_the_secret_in_an_address(prefix: Path, channel: ToyChann
     assert [line for end in ends for line in (end.stdout + end.stderr).splitlines() if "sesame" in line] == []
 
 
-@pytest.mark.parametrize("how", ["by address", "from a list"])
+@pytest.mark.parametrize("how", ["by address", "from a folder", "from a list"])
 def test_what_was_installed_without_an_index_is_exported(
     prefix: Path, tmp_path: Path, channel: ToyChannel, how: str
 ) -> None:
     made, archive = tmp_path / "made", channel.archive("tool")
-    if how == "by address":
+    if how == "from a folder":
+        archive = Path(shutil.copytree(archive.parent, tmp_path / "releases/v1.0"), archive.name)
+    if how != "from a list":
         run("create", made, archive.as_uri(), "-c", channel.root)
     else:
         (tmp_path / "explicit.txt").write_text(run("export", prefix, "-f", "explicit").stdout)
         run("create", made, "--lock", tmp_path / "explicit.txt")
     assert f"{archive.as_uri()}#{sha256_of_file(archive)}\n" in run("export", made, "-f", "explicit").stdout
+    run("export", made, "-o", tmp_path / "pins")
+    for name in ("conda-lock.yml", "explicit.txt", "pixi.lock"):
+        run("create", tmp_path / f"from {name}", "--lock", tmp_path / "pins" / name)
+        assert json.loads((tmp_path / f"from {name}/conda-meta/tool-1.0-0.json").read_text())["subdir"] == "linux-64"
+
+
+def test_a_listed_package_for_another_platform_is_refused_wherever_it_is(tmp_path: Path, channel: ToyChannel) -> None:
+    archive = channel.add("tool", subdir="osx-64")
+    elsewhere = Path(shutil.copytree(archive.parent, tmp_path / "releases/v1.0"), archive.name)
+    (tmp_path / "explicit.txt").write_text(
+        f"# platform: linux-64\n@EXPLICIT\n{elsewhere.as_uri()}#{sha256_of_file(archive)}\n"
+    )
+    refused = run("create", tmp_path / "made", "--lock", tmp_path / "explicit.txt", code=IntegrityError.exit_code)
+    assert f"{elsewhere.as_uri()}: is a package for osx-64; the lock is for linux-64" in refused.stderr
+    assert not (tmp_path / "made").exists()
 
 
 def test_what_was_recorded_without_a_hash_is_exported_after_an_update(tmp_path: Path, channel: ToyChannel) -> None:
