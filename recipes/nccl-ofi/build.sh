@@ -31,6 +31,14 @@ options=(
 case ${PKG_VERSION} in
   1.6.0)
     options+=(--disable-tests)
+    # a macro that libfabric's own headers have no more since 2.0
+    cat > container_of.h <<'HEADER'
+#include <stddef.h>
+#ifndef container_of
+#define container_of(member, type, name) ((type *)((char *)(member) - offsetof(type, name)))
+#endif
+HEADER
+    CFLAGS+=" -include ${SRC_DIR}/container_of.h"
     if [[ ${CUDART_LINKAGE} == static ]]; then
       # its configure knows the shared runtime only
       export ac_cv_search_cudaPointerGetAttributes="-lcudart_static -lrt -ldl -lpthread"

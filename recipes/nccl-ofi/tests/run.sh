@@ -34,7 +34,13 @@ fi
 # over loopback, which the plugin leaves out unless told otherwise: the test needs no network
 export FI_PROVIDER=tcp OFI_NCCL_PROVIDER=tcp FI_TCP_IFACE=lo OFI_NCCL_EXCLUDE_TCP_IF=none
 "${work}/plugin" init > "${work}/out" 2> "${work}/err" || { cat "${work}/err"; exit 1; }
-if [[ ${PLATFORM} == aws && ! -r /sys/devices/virtual/dmi/id/product_name ]]; then
+if [[ ${IS_CLASSIC} != yes && ! -e /proc/driver/nvidia/version ]]; then
+  cat "${work}/out"
+  # asks CUDA before all else; without a driver it has to say so and fail, not crash
+  grep -q "init [1-9]" "${work}/out" || { cat "${work}/out" "${work}/err"; exit 1; }
+  grep -qi "cuda" "${work}/err" || { cat "${work}/err"; exit 1; }
+  echo "skipped: transfers with this version need a GPU's driver, and this machine has none"
+elif [[ ${PLATFORM} == aws && ! -r /sys/devices/virtual/dmi/id/product_name ]]; then
   # asks the firmware which instance this is
   grep -q "product_name" "${work}/err" || { cat "${work}/out" "${work}/err"; exit 1; }
   echo "skipped: transfers of the aws build need /sys/devices/virtual/dmi, and this machine shows none"
@@ -45,10 +51,4 @@ elif [[ ${IS_CLASSIC} == yes ]]; then
   echo "sent and received over tcp, host memory"
 else
   cat "${work}/out"
-  # asks CUDA first; without a driver it has to say so and fail, not crash
-  if [[ ! -e /proc/driver/nvidia/version ]]; then
-    grep -q "init [1-9]" "${work}/out" || { cat "${work}/out" "${work}/err"; exit 1; }
-    grep -qi "cuda" "${work}/err" || { cat "${work}/err"; exit 1; }
-    echo "skipped: transfers with this version need a GPU's driver, and this machine has none"
-  fi
 fi
