@@ -47,7 +47,10 @@ elif [[ ${PLATFORM} == aws && ! -r /sys/devices/virtual/dmi/id/product_name ]]; 
 elif [[ ${IS_CLASSIC} == yes ]]; then
   # needs no GPU for host memory: real transfers over libfabric's tcp
   grep -qE "^${NET_NAME}: init 0, devices [1-9]" "${work}/out" || { cat "${work}/out" "${work}/err"; exit 1; }
-  "${work}/plugin" send 2> "${work}/err" | grep -q "1048576 bytes arrived" || { cat "${work}/err"; exit 1; }
+  # libfabric 2 offers loopback without an address; then over the host's own interface
+  "${work}/plugin" send > "${work}/out" 2> "${work}/err" ||
+    env -u FI_TCP_IFACE "${work}/plugin" send > "${work}/out" 2>> "${work}/err" || { cat "${work}/err"; exit 1; }
+  grep -q "1048576 bytes arrived" "${work}/out" || { cat "${work}/out" "${work}/err"; exit 1; }
   echo "sent and received over tcp, host memory"
 else
   cat "${work}/out"
