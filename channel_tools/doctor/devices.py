@@ -184,6 +184,15 @@ def find_huge_pages(root: Path) -> Iterator[Diagnosis]:
         yield Diagnosis(subject="huge pages", level="ok", found=f"{message} free")
 
 
+def find_amd_gpu(root: Path) -> Iterator[Diagnosis]:
+    """Whether there is an AMD GPU with its driver."""
+    if (root / "dev/kfd").exists():
+        yield Diagnosis(subject="GPU", level="ok", found="kfd")
+    else:
+        fix = "sudo modprobe amdgpu, on a machine with an AMD GPU"
+        yield Diagnosis(subject="GPU", level="fault", found=f"no {root / 'dev'}/kfd", fix=fix)
+
+
 def find_gpu(root: Path) -> Iterator[Diagnosis]:
     """Whether there is an NVIDIA GPU with its driver."""
     names = [name for name in names_in(root / "dev") if name.startswith("nvidia") and name[6:].isdecimal()]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from channel_tools.doctor.devices import (
     fabric_adapters,
     find_adapters,
+    find_amd_gpu,
     find_controller,
     find_gpu,
     find_huge_pages,
@@ -18,7 +19,7 @@ from channel_tools.doctor.devices import (
     find_socket_buffers,
     find_verbs,
 )
-from channel_tools.doctor.libraries import find_mpi, find_nccl, find_oneccl, find_switchml
+from channel_tools.doctor.libraries import find_mpi, find_nccl, find_oneccl, find_switchml, is_for_amd
 from channel_tools.doctor.model import Diagnosis
 from channel_tools.doctor.profile import find_profile
 
@@ -50,7 +51,7 @@ def _of_the_backend(subject: ExaminedStack) -> Iterator[Diagnosis]:
     elif subject.backend == "ccl":
         yield from find_oneccl(subject)
     elif subject.backend == "nccl":
-        yield from find_gpu(subject.root)
+        yield from (find_amd_gpu if is_for_amd(subject) else find_gpu)(subject.root)
         yield from find_nccl(subject)
         yield from find_profile(subject)
     elif subject.backend == "accl" and subject.prefix is not None:

@@ -15,6 +15,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,8 @@ _TIMEOUT_S = 60.0
 MPI, OPEN_MPI, STANDARD_MPI = "libmpi.so.12", "libmpi.so.40", "libmpi_abi.so.1"
 SWITCHML = "libswitchml.so.1"
 FABRIC, CCL, NCCL_PLUGIN, NCCL = "libfabric.so.1", "libccl.so.1", "libnccl-net.so", "libnccl.so.2"
+RCCL_PLUGIN, RCCL = "librccl-net.so", "librccl.so.1"
+"""AMD's NCCL, which is the site's, and its plugin."""
 TORCH_CUDA = "libtorch_cuda.so"
 _FAST_PROVIDERS = frozenset({"cxi", "efa", "verbs", "psm2", "psm3", "opx", "gni"})
 _ATL = ("mpi", "ofi")
@@ -64,13 +67,15 @@ class LoadedLibrary:
 def load_libraries(subject: ExaminedStack, names: Sequence[str]) -> dict[str, LoadedLibrary]:
     """Load each library in the activated environment, with the caller's variables of the loader.
 
-    All are in one process, in the order of the names: what one has loaded for itself, a later name finds.
+    All are in one process, in the order of the names: what one has loaded for itself, a later name finds. An
+    environment without a Python, of libraries alone, is asked by this one's.
 
     Raises CommandError if the environment's Python cannot be run.
     """
     if subject.prefix is None:
         return {}
-    command = [str(subject.prefix / "bin" / "python"), "-I", "-S", str(_PROBE), *names]
+    python = subject.prefix / "bin" / "python"
+    command = [str(python) if python.exists() else sys.executable, "-I", "-S", str(_PROBE), *names]
     result = run_command(command, env=subject.variables, timeout_s=_TIMEOUT_S)
     libraries = TypeAdapter(tuple[LoadedLibrary, ...]).validate_json(result.stdout.splitlines()[-1])
     return {library.name: library for library in libraries}
@@ -169,18 +174,64 @@ def find_oneccl(subject: ExaminedStack) -> Iterator[Diagnosis]:
 
 
 def find_nccl(subject: ExaminedStack) -> Iterator[Diagnosis]:
-    """Which NCCL PyTorch loads, whether that can use the plugin, and the providers of the plugin's libfabric."""
-    torch = _torch_cuda(subject)
-    if torch is not None:
-        yield _nccl_of_torch(subject, torch)
-    libraries = load_libraries(subject, [NCCL_PLUGIN, FABRIC])
-    if plugin := libraries.get(NCCL_PLUGIN):
-        yield _nccl_abis(subject, plugin, torch)
+    """Which NCCL PyTorch loads, whether that can use the plugin, and the providers of the plugin's libfabric.
+
+    Of RCCL and its plugin, for a stack of AMD's.
+    """
+    if is_for_amd(subject):
+        libraries = load_libraries(subject, [RCCL, str(nccl_plugin(subject)), FABRIC])
+        if plugin := libraries.get(str(nccl_plugin(subject))):
+            yield _rccl_abis(subject, plugin, libraries[RCCL])
+    else:
+        torch = _torch_cuda(subject)
+        if torch is not None:
+            yield _nccl_of_torch(subject, torch)
+        libraries = load_libraries(subject, [NCCL_PLUGIN, FABRIC])
+        if plugin := libraries.get(NCCL_PLUGIN):
+            yield _nccl_abis(subject, plugin, torch)
     if (wanted := subject.variable("NCCL_NET")) and wanted not in {"OFI", "AWS Libfabric"}:
         message = f"NCCL_NET is {wanted!r}: NCCL would not use the plugin"
         yield Diagnosis(subject="NCCL's network", level="fault", found=message, fix="unset NCCL_NET")
     if FABRIC in libraries:
         yield _providers(subject, libraries[FABRIC])
+
+
+def is_for_amd(subject: ExaminedStack) -> bool:
+    """Whether the stack's plugin is RCCL's."""
+    return subject.settings.get("vendor") == "amd"
+
+
+def nccl_plugin(subject: ExaminedStack) -> Path | None:
+    """The file of the stack's plugin; None without an environment."""
+    return (
+        None
+        if subject.prefix is None
+        else subject.prefix / "lib" / (RCCL_PLUGIN if is_for_amd(subject) else NCCL_PLUGIN)
+    )
+
+
+def rocm_hint(prefix: Path) -> str:
+    """What brings the site's ROCm, which RCCL and its plugin run on."""
+    check = shlex.quote(str(prefix / "bin" / "rocm-external-check"))
+    return f"load the site's module of ROCm, or export CHANNEL_ROCM_DIR=DIR; {check} says what it has found"
+
+
+def _rccl_abis(subject: ExaminedStack, plugin: LoadedLibrary, rccl: LoadedLibrary) -> Diagnosis:
+    """Whether the plugin loads, and which of its net ABIs the site's RCCL would use."""
+    title, prefix = "RCCL's plugin", subject.prefix or Path()
+    if plugin.error:
+        is_of_fabric = plugin.error.startswith(FABRIC)
+        fix = _fabric_fix(subject) if is_of_fabric else rocm_hint(prefix)
+        return Diagnosis(subject=title, level="fault", found=plugin.error, fix=fix)
+    has = PluginAbis(net=plugin.net_abis, tuner=plugin.tuner_abis)
+    if not rccl.file:
+        message = f"{plugin.file}: net ABIs {in_words(has.net)}; no {RCCL} to compare it with: {rccl.error}"
+        return Diagnosis(subject=title, level="warning", found=message, fix=rocm_hint(prefix))
+    try:
+        shared = shared_net_abi(has, known_abis(Path(rccl.file)))
+    except ValidationError as err:
+        return Diagnosis(subject=title, level="fault", found=str(err), fix=err.hint or "")
+    return Diagnosis(subject=title, level="ok", found=f"{plugin.file}: {rccl.file} uses its net ABI v{shared}")
 
 
 def _torch_cuda(subject: ExaminedStack) -> LoadedLibrary | None:
@@ -307,7 +358,7 @@ class PluginAbis:
 
 
 def known_abis(nccl: Path) -> PluginAbis:
-    """The versions that an NCCL library knows. Raises ValidationError for a file that names none."""
+    """The versions that a library of NCCL or RCCL knows. Raises ValidationError for a file that names none."""
     abis: dict[bytes, set[int]] = {b"Net": set(), b"Tuner": set()}
     with nccl.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         for kind, number in _NAME.findall(content):

@@ -37,7 +37,7 @@ def load(name: str) -> dict[str, Any]:
         properties["providers"] = providers(library)
     if "libtorch_cuda" in kind:
         properties["nccl"] = mapped_file("libnccl.so.2")
-    if "nccl" in kind:
+    if "nccl" in kind or "rccl" in kind:
         properties["net_abis"] = [version for version in _ABIS if hasattr(library, f"ncclNetPlugin_v{version}")]
         properties["tuner_abis"] = [version for version in _ABIS if hasattr(library, f"ncclTunerPlugin_v{version}")]
     return properties

@@ -23,9 +23,9 @@ from channel_tools.doctor.devices import has_slingshot, names_in
 from channel_tools.doctor.libraries import (
     FABRIC,
     NCCL,
-    NCCL_PLUGIN,
     known_abis,
     mpi_library,
+    nccl_plugin,
     plugin_abis,
     preload_command,
     shared_net_abi,
@@ -205,8 +205,8 @@ def _nccl(subject: ExaminedStack, loaded: Loaded) -> Iterator[Diagnosis]:
 
 def _plugin(subject: ExaminedStack, loaded: Loaded) -> Iterator[Diagnosis]:
     """Whether NCCL has taken the plugin, if it has been asked for a network at all."""
-    nccl, plugin = loaded.first("NCCL"), loaded.first("NCCL's plugin")
-    own = None if subject.prefix is None else subject.prefix / "lib" / NCCL_PLUGIN
+    nccl, plugin = loaded.first("NCCL") or loaded.first("RCCL"), loaded.first("NCCL's plugin")
+    own = nccl_plugin(subject)
     title = "the process's plugin"
     if nccl is None or own is None or not own.is_file():
         return
@@ -224,10 +224,10 @@ def _plugin(subject: ExaminedStack, loaded: Loaded) -> Iterator[Diagnosis]:
 
 def _fabric(subject: ExaminedStack, loaded: Loaded) -> Iterator[Diagnosis]:
     """Whether the libfabric that the loader takes has the versions of symbols that the plugin was linked with."""
-    if subject.prefix is None:
+    plugin, own = loaded.first("NCCL's plugin"), nccl_plugin(subject)
+    if subject.prefix is None or own is None:
         return
-    plugin = loaded.first("NCCL's plugin")
-    path = Path(plugin.path) if plugin is not None else subject.prefix / "lib" / NCCL_PLUGIN
+    path = Path(plugin.path) if plugin is not None else own
     fabric = loaded.first("libfabric")
     used = Path(fabric.path) if fabric is not None else _fabric_by_variables(subject)
     if not path.is_file() or used is None:

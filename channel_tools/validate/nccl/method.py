@@ -3,7 +3,8 @@
 
 NCCL falls back to its own sockets if it cannot use a plugin, and uses shared memory between GPUs of one host. So the
 latter is disabled, and NCCL's log has to name the plugin for every connection. Without a GPU, only the two libraries
-are compared and libfabric's providers listed, which finds everything that can be wrong before a job starts.
+are compared and libfabric's providers listed, which finds everything that can be wrong before a job starts. So it is
+with RCCL, AMD's NCCL: it is the site's, as the PyTorch is that uses it.
 
 The lines of NCCL's log (``NCCL_DEBUG=INFO``) that are read are printed by src/init.cc, src/plugin/net/net_v*.cc and
 src/transport/*.cc of NCCL 2.12 to 2.32:
@@ -20,18 +21,20 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, StringConstraints
 from pydantic.dataclasses import dataclass as model_dataclass
 
 from channel_tools.doctor.libraries import (
     FABRIC,
     NCCL,
+    RCCL,
     PluginAbis,
     in_words,
     known_abis,
     load_libraries,
+    rocm_hint,
     shared_net_abi,
 )
 from channel_tools.doctor.model import ExaminedStack
@@ -64,23 +67,29 @@ _LOG = "nccl-%p.log"
 
 @model_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid"))
 class NcclOptions:
-    """The stack's plugin, NCCL's name for its network, and the specs for machines without a GPU.
+    """Whose GPUs, the stack's plugin, NCCL's name for its network, and the specs for machines without a GPU.
 
     Each field is described in docs/how-to/validate.md.
     """
 
     plugin: Annotated[str, StringConstraints(pattern=r"^[^/\s]+\.so$")]
     network: str
-    without_gpu: Annotated[tuple[str, ...], Field(min_length=1)]
+    vendor: Literal["nvidia", "amd"] = "nvidia"
+    without_gpu: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginFacts:
-    """The ABIs of NCCL and of the plugin, and libfabric's providers on this machine."""
+    """The ABIs of NCCL, or RCCL, and of the plugin, and libfabric's providers on this machine.
+
+    ``absent`` is why there is no RCCL, which is the site's; then it has no ABIs.
+    """
 
     plugin: PluginAbis
     nccl: PluginAbis
     providers: tuple[str, ...]
+    library: str = "NCCL"
+    absent: str = ""
 
 
 class NcclMethod(ValidationMethod):
@@ -92,7 +101,8 @@ class NcclMethod(ValidationMethod):
 
     def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:
         """See ValidationMethod.specs."""
-        return tuple(specs) if count_gpus(self._root) else read_nccl_options(stack, options).without_gpu
+        without_gpu = read_nccl_options(stack, options).without_gpu
+        return without_gpu if without_gpu and not count_gpus(self._root) else tuple(specs)
 
     def backend(self, options: Mapping[str, object]) -> str:  # noqa: ARG002
         """See ValidationMethod.backend."""
@@ -137,8 +147,11 @@ class NcclMethod(ValidationMethod):
         options = read_nccl_options(context.stack, context.options)
         facts = find_plugin_facts(options, context)
         checks, details = judge_plugin(facts), describe_plugin(facts)
+        if options.vendor == "amd":
+            result = without_allreduces(checks, details, "the PyTorch that does them is the site's, not this stack's")
+            return replace(result, omitted=(*_not_compared(facts), *result.omitted))
         if not count_gpus(self._root):
-            return without_allreduces(checks, details)
+            return without_allreduces(checks, details, "this machine has no GPU")
         result = DistributedMethod().run(replace(context, options=allreduce_options(options, context.folder)))
         logs = [read_nccl_log(path.read_text(errors="replace")) for path in sorted(context.folder.glob("nccl-*.log"))]
         proof = judge_logs(logs, facts, ranks=context.ranks, network=options.network)
@@ -148,9 +161,9 @@ class NcclMethod(ValidationMethod):
 METHOD = NcclMethod()
 
 
-def without_allreduces(checks: tuple[Check, ...], details: dict[str, str]) -> MethodResult:
-    """The result on a machine without a GPU: ``checks`` alone, every allreduce omitted."""
-    omitted = tuple(OmittedCase(name=case.name, reason="this machine has no GPU") for case in standard_cases())
+def without_allreduces(checks: tuple[Check, ...], details: dict[str, str], reason: str) -> MethodResult:
+    """The result where none can be done: ``checks`` alone, every allreduce omitted for that reason."""
+    omitted = tuple(OmittedCase(name=case.name, reason=reason) for case in standard_cases())
     return MethodResult(
         checks=checks, cases=(), omitted=omitted, transports=(), bandwidth=(), baseline="none", details=details
     )
@@ -183,8 +196,8 @@ def allreduce_options(options: NcclOptions, folder: Path) -> dict[str, object]:
 
 def find_plugin_facts(options: NcclOptions, context: MethodContext) -> PluginFacts:
     """Load the plugin and libfabric, read NCCL's library. Raises ValidationError for one that does not load."""
-    lib = context.prefix / "lib"
-    for name, package in ((options.plugin, "nccl-ofi"), (NCCL, "nccl")):
+    lib, is_own = context.prefix / "lib", options.vendor == "nvidia"
+    for name, package in ((options.plugin, "nccl-ofi"), *(((NCCL, "nccl"),) if is_own else ())):
         if not (lib / name).is_file():
             raise ValidationError(f"{lib / name}: not in the environment", hint=f"install {package} into it")
     plugins = (options.plugin, *(name for name in _TUNERS if (lib / name).is_file()))
@@ -200,30 +213,33 @@ def find_plugin_facts(options: NcclOptions, context: MethodContext) -> PluginFac
     for library in loaded.values():
         if library.error:
             hint = "install nccl-ofi and libfabric again, or load the site's libfabric"
+            if not is_own and "libamdhip64" in library.error:
+                hint = rocm_hint(context.prefix)
             raise ValidationError(f"{Path(library.name).name}: cannot be loaded: {library.error}", hint=hint)
+    site = None if is_own else load_libraries(subject, [RCCL])[RCCL]
+    nccl = lib / NCCL if site is None else Path(site.file)
     return PluginFacts(
         plugin=PluginAbis(
             net=loaded[str(lib / options.plugin)].net_abis,
             tuner=tuple(sorted({abi for library in loaded.values() for abi in library.tuner_abis})),
         ),
-        nccl=known_abis(lib / NCCL),
+        nccl=PluginAbis(net=(), tuner=()) if site is not None and site.error else known_abis(nccl),
         providers=loaded[FABRIC].providers,
+        library="NCCL" if is_own else "RCCL",
+        absent="" if site is None or not site.error else f"{site.error}; {rocm_hint(context.prefix)}",
     )
+
+
+def _not_compared(facts: PluginFacts) -> Iterator[OmittedCase]:
+    """What cannot be said without the site's RCCL."""
+    if facts.absent:
+        yield OmittedCase(name=f"{facts.library} and the plugin share a net ABI", reason=facts.absent)
 
 
 def judge_plugin(facts: PluginFacts) -> tuple[Check, ...]:
     """The checks of the ABIs that NCCL can use. Raises ValidationError if it can use no net ABI of the plugin."""
-    shared = shared_net_abi(facts.plugin, facts.nccl)
-    tuners = facts.plugin.tuner
-    usable = set(tuners) & set(facts.nccl.tuner)
     return (
-        Check(name="NCCL and the plugin share a net ABI", passed=True, found=f"v{shared}", expected="one or more"),
-        Check(
-            name="NCCL can use the plugin's tuner, if it has one",
-            passed=bool(usable) or not tuners,
-            found=f"v{max(usable)}" if usable else in_words(tuners),
-            expected=f"none, or one of {in_words(facts.nccl.tuner)}",
-        ),
+        *(() if facts.absent else _shared_abis(facts)),
         Check(
             name="libfabric has a provider here",
             passed=bool(facts.providers),
@@ -233,13 +249,27 @@ def judge_plugin(facts: PluginFacts) -> tuple[Check, ...]:
     )
 
 
+def _shared_abis(facts: PluginFacts) -> Iterator[Check]:
+    shared = shared_net_abi(facts.plugin, facts.nccl)
+    tuners = facts.plugin.tuner
+    usable = set(tuners) & set(facts.nccl.tuner)
+    name = f"{facts.library} and the plugin share a net ABI"
+    yield Check(name=name, passed=True, found=f"v{shared}", expected="one or more")
+    yield Check(
+        name=f"{facts.library} can use the plugin's tuner, if it has one",
+        passed=bool(usable) or not tuners,
+        found=f"v{max(usable)}" if usable else in_words(tuners),
+        expected=f"none, or one of {in_words(facts.nccl.tuner)}",
+    )
+
+
 def describe_plugin(facts: PluginFacts) -> dict[str, str]:
     """The facts for the report's details."""
     return {
         "libfabric providers": ", ".join(facts.providers),
-        "net ABIs of NCCL": in_words(facts.nccl.net),
+        f"net ABIs of {facts.library}": in_words(facts.nccl.net),
         "net ABIs of the plugin": in_words(facts.plugin.net),
-        "tuner ABIs of NCCL": in_words(facts.nccl.tuner),
+        f"tuner ABIs of {facts.library}": in_words(facts.nccl.tuner),
         "tuner ABIs of the plugin": in_words(facts.plugin.tuner),
     }
 

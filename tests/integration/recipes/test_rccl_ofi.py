@@ -6,6 +6,7 @@ In a tree of a site's own, which says that its ROCm is 5.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.integration.conftest import BUILD_LIMIT_S, OUT_OF_REACH, ROOT
 from tests.support.kept_builds import compiler_cache, kept_foundation
 from tests.support.programs import folder_of_hip
 from tests.support.stacks import install, sources_of
+from tests.unit.validate.nccl.test_nccl_tests import WHOLE
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -69,6 +71,27 @@ def test_the_plugin_is_rccls_and_runs_on_the_sites_rocm(site: Settings, tmp_path
     variables = activated_environment(prefix, environ={**os.environ, "CHANNEL_ROCM_DIR": str(hip)}, inherit=True)
     assert variables["ROCM_PATH"] == str(hip)
     assert any(Path(folder, "libamdhip64.so.5").exists() for folder in variables["LD_LIBRARY_PATH"].split(":"))
+
+
+def test_the_stack_is_validated_without_a_gpu_and_with_the_output_of_rccl_tests(site: Settings, tmp_path: Path) -> None:
+    perf = tmp_path / "perf.txt"
+    perf.write_text(WHOLE)
+    words = ("validate", "--nccl-tests", str(perf))
+    validated = tool(site.tree.root, *words, CHANNEL_ROCM_DIR=str(folder_of_hip()))
+    assert validated.returncode == 0, validated.stderr
+    report = json.loads((site.reports / "own.json").read_text())
+    checks = {check["name"]: check["passed"] for check in report["checks"]}
+    assert checks["nccl-tests found no wrong value"]
+    assert all(checks.values())
+    assert report["nccl_tests"]
+    omitted = {case["name"]: case["reason"] for case in report["omitted"]}
+    assert "librccl.so.1" in omitted.pop("RCCL and the plugin share a net ABI")
+    assert set(omitted.values()) == {"the PyTorch that does them is the site's, not this stack's"}
+    lacks = tool(site.tree.root, "validate", CHANNEL_ROCM_DIR=str(tmp_path))
+    assert lacks.returncode == 10, lacks.stderr
+    assert "libamdhip64.so.5" in lacks.stderr
+    assert "export CHANNEL_ROCM_DIR=DIR" in lacks.stderr
+    assert "Traceback" not in lacks.stderr
 
 
 def test_a_build_without_rocm_says_what_it_needs(site: Settings, tmp_path: Path) -> None:

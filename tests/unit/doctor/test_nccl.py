@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.doctor.examine import examine
 from channel_tools.doctor.libraries import FABRIC, NCCL_PLUGIN, find_nccl
 from channel_tools.doctor.model import Diagnosis, ExaminedStack
 from tests.support.programs import program
@@ -142,6 +143,37 @@ def applied(fix: str, variables: dict[str, str], folder: Path) -> dict[str, str]
         ["sh", "-ec", f"{lines}\nexec env -0"], env=variables, capture_output=True, text=True, check=True
     )
     return dict(line.split("=", 1) for line in result.stdout.split("\0") if line)
+
+
+@pytest.mark.parametrize(
+    ("abi", "level", "text"),
+    [
+        pytest.param("6", "ok", "librccl.so.1 uses its net ABI v6", id="fits"),
+        pytest.param("9", "fault", "it knows net ABIs v9, the plugin has v6", id="none-in-common"),
+        pytest.param("", "warning", "net ABIs v6; no librccl.so.1 to compare it with", id="no-rccl"),
+    ],
+)
+def test_rccls_plugin_is_compared_with_the_sites_rccl_in_an_environment_without_python(
+    tmp_path: Path, abi: str, level: str, text: str
+) -> None:
+    prefix, site, root = tmp_path / "env", tmp_path / "site", tmp_path / "root"
+    compile_library(prefix / "lib/libfabric.so.1", FABRIC_OF.replace("PROVIDER", "cxi"))
+    compile_library(prefix / "lib/librccl-net.so", PLUGIN, prefix / "lib/libfabric.so.1", rpath="$ORIGIN")
+    if abi:
+        compile_library(site / "librccl.so.1", NCCL_OF.replace("WHOSE", "the site's").replace("ABI", abi))
+    subject = ExaminedStack(
+        stack="s", backend="nccl", settings={"vendor": "amd"}, prefix=prefix, variables={"LD_LIBRARY_PATH": str(site)},
+        installed={}, root=root,
+    )  # fmt: skip
+    (root / "dev").mkdir(parents=True)
+    before = {one.subject: one for one in examine(subject)}
+    assert (before["GPU"].level, before["GPU"].found) == ("fault", f"no {root}/dev/kfd")
+    (root / "dev/kfd").touch()
+    findings = {one.subject: one for one in examine(subject)}
+    assert findings["GPU"].level == "ok"
+    plugin = findings["RCCL's plugin"]
+    assert (plugin.level, text in plugin.found) == (level, True), plugin
+    assert findings["libfabric"].found.endswith(": cxi")
 
 
 def test_what_is_advised_has_pytorch_load_the_environments_nccl(wheels: Wheels, tmp_path: Path) -> None:

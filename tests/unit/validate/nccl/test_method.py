@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from channel_tools.validate.nccl.method import (
     read_nccl_log,
 )
 from tests.support.fabric_profile import installed_activation
+from tests.unit.doctor.test_nccl import FABRIC_OF, NCCL_OF, PLUGIN, compile_library
 from tests.unit.validate.nccl.test_log import CLASSIC
 
 OPTIONS: dict[str, object] = {
@@ -101,6 +103,62 @@ def test_what_the_environment_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match=r"lib/libnccl-net\.so: not in the environment") as caught:
         machine(tmp_path, gpus=0).run(context)
     assert caught.value.hint == "install nccl-ofi into it"
+
+
+AMD: dict[str, object] = {"vendor": "amd", "plugin": "librccl-net.so", "network": "AWS Libfabric"}
+
+
+def rccl(folder: Path, abi: str = "") -> MethodContext:
+    """An environment with RCCL's plugin alone, on a site whose RCCL, if it has one, knows this net ABI."""
+    prefix, site = folder / "env", folder / "site"
+    compile_library(prefix / "lib/libfabric.so.1", FABRIC_OF.replace("PROVIDER", "cxi"))
+    compile_library(prefix / "lib/librccl-net.so", PLUGIN, prefix / "lib/libfabric.so.1", rpath="$ORIGIN")
+    if abi:
+        compile_library(site / "librccl.so.1", NCCL_OF.replace("WHOSE", "the site's").replace("ABI", abi))
+    variables = {"LD_LIBRARY_PATH": f"{site}:{prefix / 'lib'}", "PATH": os.environ["PATH"]}
+    return MethodContext(
+        stack="toy", prefix=prefix, variables=variables, ranks=2, options=AMD, folder=folder,
+        deadline=Deadline.after(10.0), progress=SilentProgress(),
+    )  # fmt: skip
+
+
+def test_rccls_plugin_is_compared_with_the_sites_and_its_allreduces_are_left_out_by_name(tmp_path: Path) -> None:
+    method = machine(tmp_path, gpus=0)
+    method.check(stack="toy", ranks=2, options=AMD)
+    assert method.specs(["nccl-ofi=*=rocm*"], stack="toy", options=AMD) == ("nccl-ofi=*=rocm*",)
+    result = method.run(rccl(tmp_path, "6"))
+    assert [(check.name, check.passed, check.found) for check in result.checks] == [
+        ("RCCL and the plugin share a net ABI", True, "v6"),
+        ("RCCL can use the plugin's tuner, if it has one", True, "none"),
+        ("libfabric has a provider here", True, "cxi"),
+    ]
+    assert {case.reason for case in result.omitted} == {"the PyTorch that does them is the site's, not this stack's"}
+    assert len(result.omitted) > 10
+
+
+def test_without_the_sites_rccl_that_is_said_and_the_plugin_is_loaded_all_the_same(tmp_path: Path) -> None:
+    result = machine(tmp_path, gpus=0).run(rccl(tmp_path))
+    assert [check.name for check in result.checks] == ["libfabric has a provider here"]
+    first = result.omitted[0]
+    assert first.name == "RCCL and the plugin share a net ABI"
+    assert "librccl.so.1: cannot open shared object file" in first.reason
+    assert "CHANNEL_ROCM_DIR=DIR" in first.reason
+
+
+def test_an_rccl_that_cannot_use_the_plugin_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="it knows net ABIs v9, the plugin has v6"):
+        machine(tmp_path, gpus=0).run(rccl(tmp_path, "9"))
+
+
+def test_a_plugin_without_the_sites_rocm_is_one_error(tmp_path: Path) -> None:
+    context = rccl(tmp_path)
+    plugin = context.prefix / "lib/librccl-net.so"
+    hip = tmp_path / "libamdhip64.so.6"
+    compile_library(hip, "int hip;\n")
+    compile_library(plugin, f"extern int hip; int uses_hip(void) {{ return hip; }}\n{PLUGIN}", hip)
+    with pytest.raises(ValidationError, match=r"cannot be loaded: libamdhip64\.so\.6: ") as caught:
+        machine(tmp_path, gpus=0).run(context)
+    assert "CHANNEL_ROCM_DIR=DIR" in (caught.value.hint or "")
 
 
 def test_the_allreduces_cannot_pass_the_network_by(tmp_path: Path) -> None:
