@@ -213,7 +213,7 @@ def find_plugin_facts(options: NcclOptions, context: MethodContext) -> PluginFac
     for library in loaded.values():
         if library.error:
             hint = "install nccl-ofi and libfabric again, or load the site's libfabric"
-            if not is_own and "libamdhip64" in library.error:
+            if not is_own and not library.error.startswith(FABRIC):
                 hint = rocm_hint(context.prefix)
             raise ValidationError(f"{Path(library.name).name}: cannot be loaded: {library.error}", hint=hint)
     site = None if is_own else load_libraries(subject, [RCCL])[RCCL]
