@@ -149,7 +149,7 @@ class NcclMethod(ValidationMethod):
         checks, details = judge_plugin(facts), describe_plugin(facts)
         if options.vendor == "amd":
             result = without_allreduces(checks, details, "the PyTorch that does them is the site's, not this stack's")
-            return replace(result, omitted=(*_not_compared(facts), *result.omitted))
+            return replace(result, omitted=(*result.omitted, *_not_compared(facts)))
         if not count_gpus(self._root):
             return without_allreduces(checks, details, "this machine has no GPU")
         result = DistributedMethod().run(replace(context, options=allreduce_options(options, context.folder)))
