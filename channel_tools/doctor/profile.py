@@ -7,9 +7,10 @@ many hosts ranks run on, is decided from this.
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -28,6 +29,7 @@ PROFILE_FILE = "share/fabric-profile/profile.json"
 NETWORK_OPTION = "--network=disable_rdzv_get"
 """sbatch's and srun's option that gives a job alternative rendezvous (HPE's shs-ccl-docs, ccl_env.sh)."""
 _CXI = "sys/class/cxi"
+_PLUGIN = re.compile(r"(?:aws-ofi-nccl|nccl-ofi)-(?P<major>\d+)\.(?P<minor>\d+).*\.json")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +41,8 @@ class ProfileVariable:
     nodes: Literal["several"] | None = None
     rendezvous: Literal["alternative"] | None = None
     gpu: Literal["nvidia", "amd"] | None = None
+    plugin: Annotated[str, msgspec.Meta(pattern=r"^(<|>=)\d+\.\d+$")] | None = None
+    """The versions of the environment's plugin."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,9 +69,10 @@ class FabricProfile:
         """For people: whose NICs it is for."""
         return "Slingshot" if self.device == "cxi" else self.device.upper()
 
-    def of_several_nodes(self) -> dict[str, str]:
-        """What ranks on several hosts are given that an activation on one host leaves out."""
-        return {one.name: one.value for one in self.variables if one.nodes and not one.rendezvous and not one.gpu}
+    def of_several_nodes(self, prefix: Path) -> dict[str, str]:
+        """What ranks on several hosts are given that an activation of the environment on one host leaves out."""
+        several = [one for one in self.variables if one.nodes and not one.rendezvous and not one.gpu]
+        return {one.name: one.value for one in several if one.plugin is None or _has_plugin(prefix, one.plugin)}
 
     @property
     def wants_alternative_rendezvous(self) -> bool:
@@ -137,6 +142,14 @@ def _what_hangs(subject: ExaminedStack) -> Iterator[Diagnosis]:
         yield Diagnosis(
             subject="MPI beside NCCL", level="warning", found=found, fix="export MPICH_GPU_SUPPORT_ENABLED=0"
         )
+
+
+def _has_plugin(prefix: Path, condition: str) -> bool:
+    """Whether the environment has a plugin for NCCL or RCCL of such a version, ``<1.7`` or ``>=1.7``."""
+    found = [match for name in names_in(prefix / "conda-meta") if (match := _PLUGIN.match(name))]
+    wanted = tuple(map(int, condition.lstrip("<>=").split(".")))
+    versions = [(int(match["major"]), int(match["minor"])) for match in found]
+    return any(version < wanted if condition.startswith("<") else version >= wanted for version in versions)
 
 
 def _property(file: Path) -> str:

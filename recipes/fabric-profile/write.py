@@ -19,6 +19,7 @@ from pathlib import Path
 _KEYS = {"name": str, "summary": str, "source": list, "reviewed": dt.date, "device": str, "variables": list}
 _DEVICES = ("cxi", "efa")
 _CONDITIONS = {"nodes": ("several",), "rendezvous": ("alternative",), "gpu": ("nvidia", "amd")}
+_PLUGIN = re.compile(r"(<|>=)\d+\.\d+")
 _NAME = re.compile(r"(NCCL|RCCL|FI|OFI_NCCL|MPICH|HSA)_[A-Z0-9_]+")
 # a line's last word: the shell reads it to the end of the line, without the blanks around it
 _VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
@@ -42,8 +43,8 @@ def fault_in(profile: dict[str, object], stem: str) -> str | None:
         where = f"variable {number}"
         if not isinstance(variable, dict):
             return f"{where} is {variable!r}, expected a table with name and value"
-        if unknown := sorted(variable.keys() - {"name", "value", *_CONDITIONS}):
-            return f"{where}: unknown key {unknown[0]!r}; expected name, value, {', '.join(_CONDITIONS)}"
+        if unknown := sorted(variable.keys() - {"name", "value", *_CONDITIONS, "plugin"}):
+            return f"{where}: unknown key {unknown[0]!r}; expected name, value, {', '.join(_CONDITIONS)}, plugin"
         name, value = variable.get("name"), variable.get("value")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             return f"{where}: name is {name!r}, expected NCCL_, RCCL_, FI_, OFI_NCCL_, MPICH_ or HSA_ and more"
@@ -52,6 +53,9 @@ def fault_in(profile: dict[str, object], stem: str) -> str | None:
         for key, values in _CONDITIONS.items():
             if key in variable and variable[key] not in values:
                 return f"{where}: {key} of {name} is {variable[key]!r}, expected {' or '.join(values)}"
+        plugin = variable.get("plugin", "<1.0")
+        if not isinstance(plugin, str) or not _PLUGIN.fullmatch(plugin):
+            return f"{where}: plugin of {name} is {plugin!r}, expected <MAJOR.MINOR or >=MAJOR.MINOR"
         if "rendezvous" in variable and profile["device"] != "cxi":
             return f"{where}: rendezvous of {name} is Slingshot's, and the device is {profile['device']!r}"
         if name in seen:
@@ -63,6 +67,7 @@ def fault_in(profile: dict[str, object], stem: str) -> str | None:
 def line_of(variable: dict[str, str]) -> str:
     """The line of the activation's table."""
     words = [variable[key] for key in _CONDITIONS if key in variable]
+    words += [f"plugin{variable['plugin']}"] if "plugin" in variable else []
     return f"{','.join(words) or '-'} {variable['name']} {variable['value']}\n"
 
 

@@ -133,8 +133,9 @@ class NcclMethod(ValidationMethod):
         if len(placement.hosts) == 1:
             return StartSettings()
         profile = read_profile(placement.prefix)
-        of_profile = profile.of_several_nodes() if profile is not None and profile.is_for(self._root) else {}
-        return StartSettings(variables={"NCCL_NET": network, **of_profile})
+        if profile is None or not profile.is_for(self._root):
+            return StartSettings(variables={"NCCL_NET": network})
+        return StartSettings(variables={"NCCL_NET": network, **profile.of_several_nodes(placement.prefix)})
 
     def how_to_run(self, options: Mapping[str, YamlValue]) -> Iterator[str]:
         """See ValidationMethod.how_to_run."""

@@ -46,7 +46,33 @@ __fabric_has_alternative_rendezvous() {
   done
 }
 
+# Whether the environment has a plugin for NCCL or RCCL before a version (<1.7), or of it or later (>=1.7).
+__fabric_has_plugin() {
+  __fabric_found=
+  for __fabric_file in $(command ls "$CONDA_PREFIX/conda-meta" 2>/dev/null); do
+    case $__fabric_file in
+      nccl-ofi-[0-9]*.json) __fabric_found=${__fabric_file#nccl-ofi-} ;;
+      aws-ofi-nccl-[0-9]*.json) __fabric_found=${__fabric_file#aws-ofi-nccl-} ;;
+    esac
+  done
+  case $__fabric_found in *.*) ;; *) return 1 ;; esac
+  __fabric_wanted=${1#[<>]} __fabric_minor=${__fabric_found#*.}
+  __fabric_wanted=${__fabric_wanted#=}
+  __fabric_found=$((${__fabric_found%%.*} * 1000 + ${__fabric_minor%%[!0-9]*}))
+  __fabric_wanted=$((${__fabric_wanted%%.*} * 1000 + ${__fabric_wanted#*.}))
+  case $1 in
+    "<"*) [ "$__fabric_found" -lt "$__fabric_wanted" ] ;;
+    *) [ "$__fabric_found" -ge "$__fabric_wanted" ] ;;
+  esac
+}
+
 __fabric_holds() {
+  case ,$1, in
+    *,plugin*)
+      __fabric_word=${1#*plugin}
+      __fabric_has_plugin "${__fabric_word%%,*}" || return 1
+      ;;
+  esac
   case ,$1, in *,several,*) __fabric_has_several_nodes || return 1 ;; esac
   case ,$1, in *,alternative,*) __fabric_has_alternative_rendezvous || return 1 ;; esac
   case ,$1, in *,nvidia,*) [ -e "${CHANNEL_FABRIC_ROOT-}/proc/driver/nvidia/version" ] || return 1 ;; esac
@@ -79,7 +105,8 @@ if __fabric_is_here && [ -r "$CONDA_PREFIX/share/fabric-profile/variables" ]; th
     if __fabric_holds "$__fabric_when"; then __fabric_set "$__fabric_name" "$__fabric_value"; fi
   done < "$CONDA_PREFIX/share/fabric-profile/variables"
   unset __fabric __fabric_names __fabric_first __fabric_node __fabric_nic __fabric_property __fabric_when
-  unset __fabric_name __fabric_value
+  unset __fabric_name __fabric_value __fabric_found __fabric_file __fabric_wanted __fabric_minor __fabric_word
 fi
 unset __fabric_nics __fabric_device
-unset -f __fabric_is_here __fabric_set __fabric_has_several_nodes __fabric_has_alternative_rendezvous __fabric_holds
+unset -f __fabric_is_here __fabric_set __fabric_has_several_nodes __fabric_has_alternative_rendezvous
+unset -f __fabric_has_plugin __fabric_holds

@@ -17,11 +17,12 @@ JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
 
 @pytest.mark.parametrize("name", profiles())
 def test_every_profile_of_the_recipe_is_read(tmp_path: Path, name: str) -> None:
-    profile = read_profile(installed_activation(tmp_path, name))
+    prefix = installed_activation(tmp_path, name)
+    profile = read_profile(prefix)
     assert profile is not None
     assert profile.name == name
     # what LUMI says names no plugin: RCCL takes the one that it finds
-    assert profile.of_several_nodes().keys() == ({"NCCL_NET"} if name != "lumi" else set())
+    assert profile.of_several_nodes(prefix).keys() == ({"NCCL_NET"} if name != "lumi" else set())
     assert profile.is_for(tmp_path / "root")
     assert not profile.is_for(tmp_path)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.doctor.profile import read_profile
 from tests.support.fabric_profile import (
     NET,
     RECIPE,
@@ -199,6 +200,15 @@ GOOD = (
             "variable 1: rendezvous of NCCL_NET is Slingshot's, and the device is 'efa'",
             id="another fabric's condition",
         ),
+        *(
+            pytest.param(
+                '"x y" }',
+                f'"x", plugin = {plugin} }}',
+                "plugin of NCCL_NET is",
+                id=f"no version of a plugin: {plugin}",
+            )
+            for plugin in ('"1.7"', '">1.7"', '">=1.7.1"', '"<2"', "1.7", '">=1.7,plugin<2.0"')
+        ),
         pytest.param("NCCL_NET", "PATH", "variable 1: name is 'PATH', expected NCCL_,", id="another's variable"),
         pytest.param("NCCL_NET", "NCCL_A B", "variable 1: name is 'NCCL_A B'", id="no name"),
         pytest.param('"x y"', '"x\\ny"', "the value of NCCL_NET is 'x\\ny', expected text in one line", id="two lines"),
@@ -224,6 +234,42 @@ def test_a_file_that_is_no_profile_is_one_error(tmp_path: Path, old: str, new: s
     assert done.stderr.startswith(f"{file}: ")
     assert message in done.stderr
     assert not (tmp_path / "bad").exists()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        (None, set()),
+        ("nccl-ofi-1.6.0-generic_cuda13_static_h0_0.json", {"OLD"}),
+        ("nccl-ofi-1.21.1-generic_cuda13_static_h0_0.json", {"NEW", "NEWER"}),
+        ("aws-ofi-nccl-1.17.0-h0_0.json", {"NEW", "NEWER"}),
+        ("aws-ofi-nccl-2.0-h0_0.json", {"NEW", "NEWER"}),
+        ("nccl-ofi-1.9.2-h0_0.json", {"NEW"}),
+        ("nccl-1.6.0-h0_0.json", set()),
+        ("nccl-ofi-extra-1.6.0-h0_0.json", set()),
+    ],
+)
+def test_a_variable_for_some_versions_of_the_plugin(
+    tmp_path: Path, shell: str, file: str | None, expected: set[str]
+) -> None:
+    prefix = installed_activation(tmp_path)
+    profile = tmp_path / "toy.toml"
+    variables = ", ".join(
+        f'{{ name = "NCCL_{name}", value = "1", plugin = "{plugin}", nodes = "several" }}'
+        for name, plugin in (("OLD", "<1.7"), ("NEW", ">=1.7"), ("NEWER", ">=1.17"))
+    )
+    profile.write_text(GOOD.replace('{ name = "NCCL_NET", value = "x y" }', variables))
+    assert written_profile(profile, prefix / "share/fabric-profile").stderr == ""
+    if file is not None:
+        (prefix / "conda-meta").mkdir()
+        (prefix / "conda-meta" / file).touch()
+    found = variables_set(prefix, shell_command(shell), SEVERAL)
+    assert {name.removeprefix("NCCL_") for name in found} == expected
+    assert variables_set(prefix, shell_command(shell), {}) == {}
+    read = read_profile(prefix)
+    assert read is not None
+    assert {name.removeprefix("NCCL_") for name in read.of_several_nodes(prefix)} == expected
 
 
 @pytest.mark.parametrize(
