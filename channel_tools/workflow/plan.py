@@ -265,8 +265,11 @@ def _served(
     if reasons and not every_stack:
         (name, reason), *_ = reasons.items()
         message = f"the stack {name!r} is not served on base {foundation.release}: {reason}"
-        wheel = ", build with --update, which looks for a wheel of PyTorch again" if pytorch == "debian" else ""
-        raise UsageError(message, hint=f"name another --base for a new channel (--output){wheel}, or another stack")
+        hint = "name another --base for a new channel (--output), or another stack"
+        # for its PyTorch alone; build --update would end here, too
+        if foundation.release not in next(stack.unserved for stack in stacks if stack.name == name):
+            hint = f"look for a wheel of PyTorch again: channel_tools foundation build --update; or {hint}"
+        raise UsageError(message, hint=hint)
     for name, reason in reasons.items():
         note(f"{name} is left out: base {foundation.release} does not serve it: {reason}")
     return tuple(stack for stack in stacks if stack.name not in reasons)

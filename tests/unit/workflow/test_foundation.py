@@ -278,5 +278,5 @@ def test_a_stack_that_does_not_go_with_debians_pytorch_says_so(tmp_path: Path) -
     assert list_stacks(settings, stack=None, foundation=foundation)[0].unserved == "it is linked with another MPI"
     with pytest.raises(UsageError, match="not served on base debian-13: it is linked with another MPI") as caught:
         expand_request(settings, PlanRequest(stack="udp"), foundation=foundation)
-    assert "--update" in str(caught.value.hint)
+    assert "channel_tools foundation build --update; or name another --base" in str(caught.value.hint)
     assert list_stacks(settings, stack=None, foundation=Foundation())[0].unserved is None
